@@ -1,0 +1,47 @@
+# Two commands on a fresh machine: `make quickstart` and `make test`. Both need only python3 and make.
+# Everything runs as `python -m ...`: script shebangs break in a path with spaces.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+INSTALL := $(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable
+
+.PHONY: help quickstart test test-all lint clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+quickstart: .venv/installed ## train the baseline and the Bayesian method on real digits, two minutes
+	@$(PY) -m bayesdg quickstart
+
+test: .venv/installed-dev ## the test suite, a few minutes
+	@$(PY) -m pytest
+
+test-all: .venv/installed-dev ## everything, with slow, GPU and data tests
+	@$(PY) -m pytest -m ''
+
+lint: .venv/installed-dev ## ruff and mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+clean: ## remove the environment and every cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bayesdg needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	@echo "creating .venv"
+	@$(PYTHON) -m venv .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv
+	@touch $@
+
+.venv/installed: .venv/uv pyproject.toml constraints.txt
+	@echo "installing bayesdg and its dependencies"
+	@$(INSTALL) .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	@echo "installing the development tools"
+	@$(INSTALL) '.[dev]'
+	@touch $@

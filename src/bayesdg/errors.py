@@ -1,0 +1,36 @@
+"""What can go wrong, as the person at the keyboard sees it: one line and an exit code.
+
+0 fine, 2 usage or settings, 3 data, 4 numbers, 6 stored run unusable, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+
+class BayesdgError(Exception):
+    """Base of every error that is reported as one line instead of a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(BayesdgError):
+    """A name, an option or a setting that does not exist or does not fit."""
+
+    exit_code = 2
+
+
+class DataError(BayesdgError):
+    """Images, labels or domains that cannot be trained on."""
+
+    exit_code = 3
+
+
+class NumericError(BayesdgError):
+    """A loss that is no longer a number."""
+
+    exit_code = 4
+
+
+class StoredRunError(BayesdgError):
+    """A run folder or a weights file that is damaged or incomplete."""
+
+    exit_code = 6
