@@ -1,0 +1,181 @@
+"""Priors over single weights, and the divergence of a Gaussian posterior from them.
+
+Every function works weight by weight: shapes in are shapes out, and nothing is summed here.
+The posterior of a weight is q(w) = N(mu, sigma^2) (paper, section 2.3).
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bayesdg.errors import UsageError
+
+LOG_2PI = math.log(2 * math.pi)
+
+# Beyond this many standard deviations a Gaussian holds less than 3e-9 of its mass.
+TAIL = 6.0
+# The tolerance of the quadrature, as -log: e^-18 is 1.5e-8 nats.
+ACCURACY = 18.0
+
+
+class Prior(Protocol):
+    """A density over one weight; the same for every weight of a layer."""
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """log p(w), elementwise."""
+        ...
+
+
+def gaussian_log_prob(x: Tensor, std: float) -> Tensor:
+    """log N(x; 0, std^2), elementwise."""
+    return -0.5 * (x / std).square() - math.log(std) - 0.5 * LOG_2PI
+
+
+@dataclass(frozen=True)
+class GaussianPrior:
+    """p(w) = N(0, std^2); the paper's "standard" prior (Table 2) is std = 1."""
+
+    std: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_std("std", self.std)
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """log p(w), elementwise."""
+        return gaussian_log_prob(weight, self.std)
+
+
+@dataclass(frozen=True)
+class ScaleMixturePrior:
+    """p(w) = pi N(0, std1^2) + (1 - pi) N(0, std2^2) (paper, eq. 12; std1 is the narrow one)."""
+
+    pi: float = 0.5
+    std1: float = 0.1
+    std2: float = 1.5
+
+    def __post_init__(self) -> None:
+        _check_std("std1", self.std1)
+        _check_std("std2", self.std2)
+        if not 0 < self.pi < 1:
+            raise UsageError(
+                f"pi is {self.pi}, it must lie between 0 and 1, both excluded; "
+                "for a single Gaussian use GaussianPrior"
+            )
+        if not self.std1 < self.std2:
+            raise UsageError(
+                f"std1 is {self.std1} and std2 is {self.std2}, std1 must be the smaller; "
+                "for a single Gaussian use GaussianPrior"
+            )
+
+    def log_prob(self, weight: Tensor) -> Tensor:
+        """log p(w), elementwise; finite for any finite weight, however far out."""
+        narrow = math.log(self.pi) + gaussian_log_prob(weight, self.std1)
+        wide = math.log1p(-self.pi) + gaussian_log_prob(weight, self.std2)
+        return torch.logaddexp(narrow, wide)
+
+    # log p(w) = log[(1 - pi) N(w; 0, std2^2)] + softplus(height - steepness * w^2):
+    # a parabola, whose expectation is closed, and a bump around zero, which is small and smooth.
+
+    @property
+    def bump_height(self) -> float:
+        """The log ratio of narrow to wide component at w = 0."""
+        return math.log(self.pi / (1 - self.pi)) + math.log(self.std2 / self.std1)
+
+    @property
+    def bump_steepness(self) -> float:
+        """How fast that log ratio falls with w^2."""
+        return 0.5 * (self.std1**-2 - self.std2**-2)
+
+
+def closed_form_kl(prior: Prior, mu: Tensor, sigma: Tensor) -> Tensor:
+    """KL[N(mu, sigma^2) || p] per weight, exactly; only a Gaussian prior has it."""
+    if not isinstance(prior, GaussianPrior):
+        raise UsageError(
+            "a scale mixture prior has no closed-form KL; use 'quadrature' or 'monte-carlo'"
+        )
+    ratio = sigma / prior.std
+    return 0.5 * (ratio.square() + (mu / prior.std).square() - 1) - ratio.log()
+
+
+def monte_carlo_kl(prior: Prior, mu: Tensor, sigma: Tensor, noise: Tensor) -> Tensor:
+    """Mean over draws of log q(w) - log p(w) per weight, unbiased (what the paper does).
+
+    Args:
+        prior: Any prior.
+        mu: Posterior means, any shape.
+        sigma: Posterior standard deviations, the shape of mu.
+        noise: Standard normal draws, one leading axis more than mu; w = mu + sigma * noise. Hand
+            in those that made the weights of the forward pass.
+    """
+    log_q = -0.5 * noise.square() - 0.5 * LOG_2PI - sigma.log()
+    return (log_q - prior.log_prob(mu + sigma * noise)).mean(0)
+
+
+def quadrature_kl(prior: Prior, mu: Tensor, sigma: Tensor) -> Tensor:
+    """KL[N(mu, sigma^2) || p] per weight, by quadrature: deterministic and without variance.
+
+    For a Gaussian prior this is the closed form. For a scale mixture the parabola of log p is
+    integrated in closed form and the bump by the trapezoidal rule on the window where both the
+    posterior and the bump are alive. The integrand vanishes at both ends of that window, so the
+    rule converges exponentially, and the number of nodes follows from the prior alone (31 for
+    the paper's).
+
+    Accuracy: the error is below 1e-7 nats per weight in float64 for every mu and sigma (tested
+    against a dense integral for mu in -5..5 and sigma from 1e-4 to 5) as long as std2 / std1 is
+    below 1e3. In float32 rounding dominates: about 1e-6 of the value, or 1e-6 nats.
+    """
+    if isinstance(prior, GaussianPrior):
+        return closed_form_kl(prior, mu, sigma)
+    if not isinstance(prior, ScaleMixturePrior):
+        raise UsageError(f"no quadrature for {type(prior).__name__}; use 'monte-carlo'")
+    parabola = closed_form_kl(GaussianPrior(prior.std2), mu, sigma) - math.log1p(-prior.pi)
+    return parabola - _expected_bump(prior, mu, sigma)
+
+
+def _expected_bump(prior: ScaleMixturePrior, mu: Tensor, sigma: Tensor) -> Tensor:
+    """E[softplus(height - steepness * w^2)] for w ~ N(mu, sigma^2), elementwise."""
+    height, steepness = prior.bump_height, prior.bump_steepness
+    if height <= -ACCURACY:
+        return torch.zeros_like(mu)
+    edge = math.sqrt((height + ACCURACY) / steepness)  # the bump is below e^-18 beyond it
+    nodes = _num_nodes(height)
+
+    # Nodes are fixed in units of the posterior, so the gradient is the pathwise one,
+    # E[bump'(w)] and E[bump'(w) z], which stays exact when sigma is tiny.
+    with torch.no_grad():
+        low = ((-edge - mu) / sigma).clamp(-TAIL, TAIL)
+        high = ((edge - mu) / sigma).clamp(-TAIL, TAIL)
+        step = (high - low) / nodes
+        offsets = torch.arange(nodes, dtype=mu.dtype, device=mu.device) + 0.5
+        z = low.unsqueeze(-1) + step.unsqueeze(-1) * offsets
+        weight = step.unsqueeze(-1) * torch.exp(-0.5 * z.square() - 0.5 * LOG_2PI)
+    w = torch.addcmul(mu.unsqueeze(-1), sigma.unsqueeze(-1), z)
+    return (weight * functional.softplus(height - steepness * w.square())).sum(-1)
+
+
+def _num_nodes(height: float) -> int:
+    """How many nodes the trapezoidal rule needs on the widest window.
+
+    In units where the steepness is 1 the window is 2 sqrt(height + accuracy) wide, and the bump
+    is analytic up to its nearest complex singularity, where height - w^2 = i pi. The rule's
+    error is exp(-2 pi * distance / step); the Gaussian itself needs a step below one sigma.
+    """
+    distance = abs(cmath.sqrt(complex(height, math.pi)).imag)
+    width = 2 * math.sqrt(height + ACCURACY)
+    return max(16, math.ceil(width * ACCURACY / (2 * math.pi * distance)))
+
+
+def _check_std(name: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise UsageError(f"{name} is {value}, a standard deviation must be positive and finite")
+
+
+# How the KL of a layer is computed, by name (see BayesLinear.kl).
+KL_ESTIMATORS = ("closed-form", "monte-carlo", "quadrature")
