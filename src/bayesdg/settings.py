@@ -1,0 +1,255 @@
+"""Everything that can be set, with ranges, and the three presets.
+
+One small frozen model per stage. Whatever was used is written beside the results as JSON, so a
+run can be repeated from its own record. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from bayesdg.errors import UsageError
+from bayesdg.methods.rows import Method, get_method
+from bayesdg.names import choose, unknown
+
+Weight = Annotated[float, Field(ge=0)]
+
+
+class _Stage(BaseModel):
+    """Frozen, no unknown keys, no NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelSettings(_Stage):
+    """The network: backbone, last layers, draws."""
+
+    backbone: str = Field("resnet18", description="a timm name, or small-cnn")
+    pretrained: bool = Field(True, description="start from timm's weights (ignored by small-cnn)")
+    weights: Path | None = Field(None, description="weights file instead of timm's hub")
+    batch_norm: Literal["joint", "grouped"] = Field(
+        "grouped", description="statistics of target and source images together, or of each part"
+    )
+    equal_depth: bool = Field(
+        True, description="keep a point layer for phi where the method's phi is not special"
+    )
+    draws: int = Field(10, ge=1, le=1000, description="weight draws per Bayesian layer")
+    combine: Literal["product", "paired"] = Field(
+        "paired", description="every draw of one layer with every other's, or one joint draw"
+    )
+    pi: float = Field(0.5, gt=0, lt=1, description="share of the narrow Gaussian in the prior")
+    std1: float = Field(0.1, gt=0, description="the narrow Gaussian of the prior")
+    std2: float = Field(1.5, gt=0, description="the wide Gaussian of the prior")
+    kl: Literal["quadrature", "monte-carlo"] = Field(
+        "quadrature",
+        description="weight KL without noise, or on the draws that went forward",
+    )
+
+
+class ObjectiveSettings(_Stage):
+    """Which form each term has, and how much it weighs."""
+
+    likelihood: Literal["elbo", "marginal"] = Field(
+        "marginal", description="mean of logs (eq. 11) or log of the mean over draws"
+    )
+    classifier_invariance: Literal["exact", "released"] = Field(
+        "exact", description="eq. 7, or the released code's normalised Bernoulli form"
+    )
+    feature_scale: Literal["sum", "mean"] = Field(
+        "mean", description="eq. 9 summed over feature dimensions, or their mean"
+    )
+    feature_twin: Literal["squared", "euclidean"] = Field(
+        "squared", description="distance between features that are not Bayesian"
+    )
+    lambda_psi: Weight = Field(1.0, description="weight of classifier invariance")
+    lambda_phi: Weight = Field(1.0, description="weight of feature invariance, phi' included")
+    kl_unit: Literal["one", "per-image"] = Field(
+        "per-image", description="KL weights as they are, or divided by the training images"
+    )
+    kl_psi: Weight = Field(1.0, description="weight of KL[q(psi) || p(psi)]")
+    kl_phi: Weight = Field(0.01, description="weight of KL[q(phi) || p(phi)], phi' included")
+
+    def weights(self, num_images: int) -> dict[str, float]:
+        """A weight for every term there can be, by the term's name."""
+        unit = 1.0 if self.kl_unit == "one" else 1.0 / num_images
+        return {
+            "nll": 1.0,
+            "inv_psi": self.lambda_psi,
+            "inv_phi": self.lambda_phi,
+            "inv_phi_prime": self.lambda_phi,
+            "kl_psi": self.kl_psi * unit,
+            "kl_phi": self.kl_phi * unit,
+            "kl_phi_prime": self.kl_phi * unit,
+        }
+
+
+class EpisodeSettings(_Stage):
+    """What one step sees."""
+
+    batch_size: int = Field(128, ge=2, description="target images per step (B)")
+    per_class: int = Field(16, ge=1, description="images per class and source domain (N)")
+    without_invariance: Literal["pooled", "single-domain"] = Field(
+        "pooled", description="the batches of methods that compare no domains"
+    )
+
+
+class TrainingSettings(_Stage):
+    """The optimiser, and when to look."""
+
+    steps: int = Field(10_000, ge=1)
+    learning_rate: float = Field(1e-4, gt=0)
+    weight_decay: Weight = Field(0.0, description="L2, as Adam takes it")
+    decay_bayesian: bool = Field(False, description="also on mu and rho, which have a prior")
+    schedule: Literal["constant", "step"] = Field(
+        "constant", description="step: a tenth from 60% of the steps on"
+    )
+    evaluate_every: int = Field(250, ge=1, description="steps between source validations")
+
+
+class PredictionSettings(_Stage):
+    """How a trained network answers."""
+
+    draws: int = Field(50, ge=0, le=10_000, description="weight draws; 0 is the mean weights")
+
+
+class Settings(_Stage):
+    """One run, whole."""
+
+    method: str = "bil"
+    preset: str = "default"
+    seed: int = Field(0, ge=0, lt=2**63)
+    model: ModelSettings = ModelSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    episode: EpisodeSettings = EpisodeSettings()
+    training: TrainingSettings = TrainingSettings()
+    prediction: PredictionSettings = PredictionSettings()
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, name: str) -> str:
+        get_method(name)
+        return name
+
+    @property
+    def row(self) -> Method:
+        """The method as a value."""
+        return get_method(self.method)
+
+    def replace(self, values: Mapping[str, Any]) -> Settings:
+        """A copy with other values, by dotted name.
+
+        >>> Settings().replace({"training.steps": 5}).training.steps
+        5
+        >>> Settings().replace({"training.step": 5})
+        Traceback (most recent call last):
+        bayesdg.errors.UsageError: unknown setting 'training.step'; did you mean 'training.steps'?\
+ allowed: steps, learning_rate, weight_decay, decay_bayesian, schedule, evaluate_every
+        """
+        data = self.model_dump()
+        for dotted, value in values.items():
+            place, path = data, dotted.split(".")
+            for depth, key in enumerate(path):
+                if not isinstance(place, dict) or key not in place:
+                    raise UsageError(_unknown_setting(path[: depth + 1], place))
+                if depth == len(path) - 1:
+                    place[key] = value
+                else:
+                    place = place[key]
+        return settings_from(data)
+
+
+def settings_from(data: Mapping[str, Any]) -> Settings:
+    """Checked settings from plain values, such as a settings.json; one line if they are wrong."""
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"setting {name}: {first['msg']}, got {first['input']!r}") from None
+
+
+def _unknown_setting(path: list[str], place: object) -> str:
+    """The message for a key that is not in `place`."""
+    allowed = list(place) if isinstance(place, dict) else []
+    prefix = "".join(f"{part}." for part in path[:-1])
+    message = unknown("setting", path[-1], allowed)
+    return message.replace(f"{path[-1]!r}", f"{prefix + path[-1]!r}", 1).replace(
+        "did you mean '", f"did you mean '{prefix}", 1
+    )
+
+
+def paper(method: str) -> Settings:
+    """As printed, wherever print is definite (section 4.1, eqs. 7, 9, 11 and 12).
+
+    Print leaves open: lambda_phi (0.1 in section 4.1, 1 in appendix C; the former here), the
+    distance of the deterministic rows, and test time. Loss weights are those of unscaled sums.
+    """
+    return settings_from(
+        {
+            "method": method,
+            "preset": "paper",
+            "model": {"batch_norm": "joint", "combine": "product", "kl": "monte-carlo"},
+            "objective": {
+                "likelihood": "elbo",
+                "feature_scale": "sum",
+                "feature_twin": "euclidean",
+                "lambda_psi": 100,
+                "lambda_phi": 0.1,
+                "kl_unit": "one",
+                "kl_psi": 1,
+                "kl_phi": 1,
+            },
+        }
+    )
+
+
+def released(method: str) -> Settings:
+    """As the authors' code does it, which differs from print in most places (docs/method.md)."""
+    return settings_from(
+        {
+            "method": method,
+            "preset": "released",
+            "model": {
+                "batch_norm": "grouped",
+                "equal_depth": False,
+                "combine": "product",
+                "kl": "monte-carlo",
+            },
+            "objective": {
+                "likelihood": "marginal",
+                "classifier_invariance": "released",
+                "feature_scale": "mean",
+                "feature_twin": "euclidean",
+                "lambda_psi": 100,
+                "lambda_phi": 1,
+                # 1e-5 and 1e-7 there, on a log ratio summed over 10 draws.
+                "kl_unit": "one",
+                "kl_psi": 1e-4,
+                "kl_phi": 1e-6,
+            },
+            "episode": {"per_class": 32, "without_invariance": "single-domain"},
+            "training": {"weight_decay": 5e-4, "decay_bayesian": True, "schedule": "step"},
+            "prediction": {"draws": 0},
+        }
+    )
+
+
+def default(method: str) -> Settings:
+    """Ours: exact terms, a true ELBO for psi, a tempered one for phi, linear cost in draws."""
+    return settings_from({"method": method, "preset": "default"})
+
+
+PRESETS: dict[str, Callable[[str], Settings]] = {
+    "default": default,
+    "paper": paper,
+    "released": released,
+}
+
+
+def preset(name: str = "default", method: str = "bil", seed: int = 0) -> Settings:
+    """The settings of a preset for one method."""
+    return choose("preset", name, PRESETS)(method).replace({"seed": seed})
