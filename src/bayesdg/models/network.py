@@ -1,0 +1,146 @@
+"""Backbone, then phi' (rarely), phi and psi, each a point estimate or Bayesian.
+
+Axes: R images, S draws, D features, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bayesdg.bayes import BayesLinear, GaussianPrior, Prior, ScaleMixturePrior, WeightDraw
+from bayesdg.errors import UsageError
+from bayesdg.methods.rows import Method
+from bayesdg.models.backbones import build_backbone
+from bayesdg.settings import ModelSettings
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a hidden layer says about each image.
+
+    Attributes:
+        mean: (R, D), or (S, R, D) behind a Bayesian layer. Of a Bayesian layer: the mean of the
+            activation before the ReLU (eq. 8). Of a point layer: its output, after the ReLU.
+        variance: Of the activation, the shape of mean; None for a point layer.
+    """
+
+    mean: Tensor
+    variance: Tensor | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """Everything one forward pass found out; nothing is left behind on a layer.
+
+    Attributes:
+        features: Of the hidden layers, by name.
+        logits: (S, R, K); S is 1 without draws.
+        weight_kl: KL[q || p] of each Bayesian layer, by name; empty in evaluation mode.
+    """
+
+    features: Mapping[str, Features]
+    logits: Tensor
+    weight_kl: Mapping[str, Tensor]
+
+
+class Network(nn.Module):
+    """Images in, Output out. Built by `build_network`."""
+
+    def __init__(
+        self, backbone: nn.Module, heads: nn.ModuleDict, prior: Prior, settings: ModelSettings
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.heads = heads
+        self.prior = prior
+        self.settings = settings
+
+    def forward(
+        self,
+        images: Tensor,
+        draws: int = 0,
+        generator: torch.Generator | None = None,
+        groups: Sequence[int] | None = None,
+    ) -> Output:
+        """One pass over all images.
+
+        Args:
+            images: (R, C, H, W).
+            draws: Weight draws per Bayesian layer; 0 for the mean weights. Outside of training
+                draws are paired whatever the settings say: the expectation is the same.
+            generator: Source of the draws.
+            groups: Sizes of parts of the batch, in order; with batch_norm 'grouped' each part
+                is normalised by its own statistics while training.
+        """
+        x = self._pooled(images, groups)
+        features: dict[str, Features] = {}
+        weight_kl: dict[str, Tensor] = {}
+        last = len(self.heads) - 1
+        for depth, (name, head) in enumerate(self.heads.items()):
+            if isinstance(head, BayesLinear):
+                if depth < last:
+                    features[name] = Features(*head.moments(x))
+                draw = head.draw(draws, generator) if draws else None
+                if self.training:
+                    weight_kl[name] = self._kl(head, draw)
+                x = self._activations(head, x, draw)
+                x = functional.relu(x) if depth < last else x
+            else:
+                x = head(x)
+                if depth < last:
+                    x = functional.relu(x)
+                    features[name] = Features(x, None)
+        return Output(features, x if x.dim() == 3 else x.unsqueeze(0), weight_kl)
+
+    def _pooled(self, images: Tensor, groups: Sequence[int] | None) -> Tensor:
+        """(R, C, H, W) -> (R, F)."""
+        parts: Sequence[Tensor] = [images]
+        if groups is not None and self.training and self.settings.batch_norm == "grouped":
+            parts = [part for part in images.split(list(groups)) if len(part)]
+        return torch.cat([self.backbone(part) for part in parts])
+
+    def _activations(self, head: BayesLinear, x: Tensor, draw: WeightDraw | None) -> Tensor:
+        """(R, in) or (S, R, in) -> (S', R, out); S' is S times num for a product of draws."""
+        if draw is None or x.dim() == 2:
+            return head(x, draw)
+        if self.training and self.settings.combine == "product":
+            every_pair: Tensor = head(x.flatten(0, 1), draw)
+            return every_pair.unflatten(1, x.shape[:2]).flatten(0, 1)
+        return head(x, draw)
+
+    def _kl(self, head: BayesLinear, draw: WeightDraw | None) -> Tensor:
+        if self.settings.kl == "monte-carlo":
+            return head.kl(self.prior, "monte-carlo", draw)
+        return head.kl(self.prior, "quadrature")
+
+
+def build_network(
+    method: Method, settings: ModelSettings, num_classes: int, in_channels: int, seed: int
+) -> Network:
+    """The network a method asks for; `seed` decides its initial weights.
+
+    phi and phi' keep the width of the backbone. A point phi that is not made invariant changes
+    nothing but the depth; `settings.equal_depth` says whether it is there.
+    """
+    if num_classes < 2:
+        raise UsageError(f"{num_classes} class is nothing to classify; at least 2 are needed")
+    # Initialisers of torch know no generator: seed the global one, and give it back unchanged.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        backbone, width = build_backbone(settings, in_channels)
+        heads = nn.ModuleDict()
+        for name, layer in method.layers.items():
+            if name == "phi" and not (layer.bayes or layer.invariant or settings.equal_depth):
+                continue
+            out_features = num_classes if name == "psi" else width
+            kind = BayesLinear if layer.bayes else nn.Linear
+            heads[name] = kind(width, out_features)
+    prior: Prior = GaussianPrior(1.0)
+    if method.prior == "mixture":
+        prior = ScaleMixturePrior(settings.pi, settings.std1, settings.std2)
+    return Network(backbone, heads, prior, settings)
