@@ -7,11 +7,13 @@ from bayesdg.objectives.invariance import (
     squared_distance,
 )
 from bayesdg.objectives.likelihood import LIKELIHOODS, elbo, marginal
+from bayesdg.objectives.objective import Objective
 from bayesdg.objectives.released import released_categorical_invariance
 from bayesdg.objectives.terms import Terms
 
 __all__ = [
     "LIKELIHOODS",
+    "Objective",
     "Terms",
     "categorical_invariance",
     "elbo",
