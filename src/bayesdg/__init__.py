@@ -1,3 +1,66 @@
-"""Bayesian domain generalization: classifiers for unseen domains that say how sure they are."""
+"""Bayesian domain generalization: classifiers for unseen domains that say how sure they are.
+
+Names are imported when they are first used, because torch takes seconds to load.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from bayesdg.bayes import BayesLinear, GaussianPrior, ScaleMixturePrior
+    from bayesdg.data import Domain, DomainDataset, ImageSet, load_dataset
+    from bayesdg.methods import METHODS
+    from bayesdg.objectives import categorical_invariance, gaussian_invariance
+    from bayesdg.settings import Settings, preset
+    from bayesdg.train.run import Run, load_run, train
+
+_HOME = {
+    "BayesLinear": "bayesdg.bayes",
+    "GaussianPrior": "bayesdg.bayes",
+    "ScaleMixturePrior": "bayesdg.bayes",
+    "Domain": "bayesdg.data",
+    "DomainDataset": "bayesdg.data",
+    "ImageSet": "bayesdg.data",
+    "load_dataset": "bayesdg.data",
+    "METHODS": "bayesdg.methods",
+    "categorical_invariance": "bayesdg.objectives",
+    "gaussian_invariance": "bayesdg.objectives",
+    "Settings": "bayesdg.settings",
+    "preset": "bayesdg.settings",
+    "Run": "bayesdg.train.run",
+    "load_run": "bayesdg.train.run",
+    "train": "bayesdg.train.run",
+}
+
+__all__ = [
+    "METHODS",
+    "BayesLinear",
+    "Domain",
+    "DomainDataset",
+    "GaussianPrior",
+    "ImageSet",
+    "Run",
+    "ScaleMixturePrior",
+    "Settings",
+    "__version__",
+    "categorical_invariance",
+    "gaussian_invariance",
+    "load_dataset",
+    "load_run",
+    "preset",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'bayesdg' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

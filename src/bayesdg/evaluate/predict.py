@@ -1,0 +1,94 @@
+"""From draws to predictions that say how sure they are.
+
+Axes: T draws, n images, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesdg.errors import DataError
+from bayesdg.methods.learner import Learner
+
+Floats = NDArray[np.float64]
+
+# The draws of a prediction are the same for every image and for every call.
+PREDICTION_SEED = 0
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a method says about each image, averaged over T draws of its weights.
+
+    Attributes:
+        log_probabilities: (n, K), log of the mean over draws of p(class | image, draw).
+        entropy: (n,), total uncertainty: entropy of the mean, in nats.
+        aleatoric: (n,), expected entropy: what would remain if the weights were known.
+        epistemic: (n,), mutual information of class and weights: entropy - aleatoric.
+    """
+
+    log_probabilities: Floats
+    entropy: Floats
+    aleatoric: Floats
+    epistemic: Floats
+
+    @property
+    def probabilities(self) -> Floats:
+        """(n, K); rows sum to 1."""
+        return np.exp(self.log_probabilities)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(n,), the most probable class."""
+        return self.log_probabilities.argmax(-1)
+
+
+def summarise(log_p: Tensor) -> Predictions:
+    """(T, n, K) log p(class | image, draw) -> Predictions."""
+    log_p = log_p.double()
+    mean = log_p.logsumexp(0) - math.log(log_p.shape[0])
+    total = _entropy(mean)
+    aleatoric = _entropy(log_p).mean(0)
+    # Never negative in exact arithmetic; a single draw gives 0.
+    epistemic = (total - aleatoric).clamp_min(0)
+    arrays = (part.cpu().numpy() for part in (mean, total, aleatoric, epistemic))
+    return Predictions(*arrays)
+
+
+def predict_tensor(
+    learner: Learner, images: Tensor, draws: int, batch_size: int = 512
+) -> Predictions:
+    """Predictions for (n, C, H, W) images, each through the backbone once.
+
+    The same `draws` weight draws serve all images, so a prediction depends neither on the batch
+    size nor on its neighbours; with draws = 0 the mean weights answer.
+    """
+    if len(images) == 0:
+        raise DataError("no images to predict")
+    device = next(learner.parameters()).device
+    generator = torch.Generator(device)
+    was_training = learner.training
+    learner.eval()
+    try:
+        with torch.no_grad():
+            parts = [
+                learner.log_probabilities(
+                    batch.to(device), draws, generator.manual_seed(PREDICTION_SEED)
+                ).cpu()
+                for batch in images.split(batch_size)
+            ]
+    finally:
+        learner.train(was_training)
+    return summarise(torch.cat(parts, dim=1))
+
+
+def _entropy(log_p: Tensor) -> Tensor:
+    """-sum_k p log p over the last axis, with 0 log 0 = 0."""
+    p = log_p.exp()
+    return -(p * log_p.where(p > 0, 0.0)).sum(-1)

@@ -1,0 +1,87 @@
+"""Uncertainties against their definitions."""
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical
+
+from bayesdg.errors import DataError
+from bayesdg.evaluate.predict import predict_tensor, summarise
+from bayesdg.methods.learner import Learner, build_learner
+from bayesdg.settings import preset
+
+IMAGES = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def log_p(draws: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(draws, 6, 4, dtype=torch.float64, generator=generator)
+    return logits.log_softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def learner() -> Learner:
+    settings = preset("default", "bil").replace({"model.backbone": "small-cnn"})
+    return build_learner(settings, num_classes=4, in_channels=1)
+
+
+def test_uncertainties_are_those_of_the_mixture_of_draws() -> None:
+    draws = log_p(9)
+    predictions = summarise(draws)
+    mean = draws.exp().mean(0)
+    total = Categorical(probs=mean).entropy().numpy()
+    expected = Categorical(logits=draws).entropy().mean(0).numpy()
+    np.testing.assert_allclose(predictions.probabilities, mean.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(predictions.entropy, total, rtol=1e-10)
+    np.testing.assert_allclose(predictions.aleatoric, expected, rtol=1e-10)
+    # Mutual information by another way: the mean KL of each draw from the mean.
+    information = (draws.exp() * (draws - mean.log())).sum(-1).mean(0).numpy()
+    np.testing.assert_allclose(predictions.epistemic, information, rtol=1e-9)
+
+
+def test_total_is_aleatoric_plus_epistemic() -> None:
+    p = summarise(log_p(9))
+    np.testing.assert_allclose(p.entropy, p.aleatoric + p.epistemic, rtol=1e-12)
+
+
+def test_one_draw_has_no_epistemic_uncertainty() -> None:
+    assert (summarise(log_p(1)).epistemic == 0).all()
+
+
+def test_certainty_has_entropy_zero_and_not_nan() -> None:
+    certain = torch.tensor([[[0.0, -torch.inf]]])
+    predictions = summarise(certain)
+    assert predictions.entropy == predictions.aleatoric == predictions.epistemic == 0
+
+
+def test_mean_weights_have_no_epistemic_uncertainty(learner: Learner) -> None:
+    assert (predict_tensor(learner, IMAGES, draws=0).epistemic == 0).all()
+    assert (predict_tensor(learner, IMAGES, draws=20).epistemic > 0).all()
+
+
+def test_a_prediction_depends_neither_on_the_batch_size_nor_on_the_call(learner: Learner) -> None:
+    whole = predict_tensor(learner, IMAGES, draws=5)
+    pieces = predict_tensor(learner, IMAGES, draws=5, batch_size=2)
+    np.testing.assert_allclose(whole.log_probabilities, pieces.log_probabilities, atol=1e-5)
+    again = predict_tensor(learner, IMAGES, draws=5)
+    assert (whole.log_probabilities == again.log_probabilities).all()
+
+
+def test_more_draws_converge_at_the_monte_carlo_rate(learner: Learner) -> None:
+    dense = predict_tensor(learner, IMAGES, draws=10_000).probabilities
+    few, many = (
+        np.abs(predict_tensor(learner, IMAGES, draws=n).probabilities - dense).mean()
+        for n in (10, 1000)
+    )
+    assert many < few / 3  # ten in the limit of many repetitions
+
+
+def test_training_mode_is_given_back(learner: Learner) -> None:
+    learner.train()
+    predict_tensor(learner, IMAGES, draws=0)
+    assert learner.training
+
+
+def test_no_images_are_an_error(learner: Learner) -> None:
+    with pytest.raises(DataError, match="no images"):
+        predict_tensor(learner, IMAGES[:0], draws=0)
