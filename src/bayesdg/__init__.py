@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bayesdg.methods import METHODS
     from bayesdg.objectives import categorical_invariance, gaussian_invariance
     from bayesdg.settings import Settings, preset
-    from bayesdg.train.run import Run, load_run, train
+    from bayesdg.training.run import Run, load_run, train
 
 _HOME = {
     "BayesLinear": "bayesdg.bayes",
@@ -31,9 +31,9 @@ _HOME = {
     "gaussian_invariance": "bayesdg.objectives",
     "Settings": "bayesdg.settings",
     "preset": "bayesdg.settings",
-    "Run": "bayesdg.train.run",
-    "load_run": "bayesdg.train.run",
-    "train": "bayesdg.train.run",
+    "Run": "bayesdg.training.run",
+    "load_run": "bayesdg.training.run",
+    "train": "bayesdg.training.run",
 }
 
 __all__ = [

@@ -12,7 +12,7 @@ from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.evaluate.metrics import accuracy, nll
 from bayesdg.records import read_records
 from bayesdg.settings import Settings
-from bayesdg.train.run import Run, is_finished, load_run, run_name, train
+from bayesdg.training.run import Run, is_finished, load_run, run_name, train
 
 MakeSettings = Callable[..., Settings]
 FILES = ["records.jsonl", "run.json", "settings.json", "weights.safetensors"]

@@ -31,7 +31,7 @@ from bayesdg.records import (
     write_text,
 )
 from bayesdg.settings import Settings, settings_from
-from bayesdg.train.loop import fit
+from bayesdg.training.loop import fit
 
 
 class Task(BaseModel):

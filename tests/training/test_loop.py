@@ -14,7 +14,7 @@ from bayesdg.methods import METHODS
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.records import StepRecord
 from bayesdg.settings import Settings, TrainingSettings
-from bayesdg.train.loop import fit, make_optimiser, make_schedule, validate
+from bayesdg.training.loop import fit, make_optimiser, make_schedule, validate
 
 MakeSettings = Callable[..., Settings]
 
