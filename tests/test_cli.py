@@ -1,0 +1,127 @@
+"""The command line as a person meets it, in processes of its own."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def bayesdg(*arguments: str, timeout: float = 120, **environment: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bayesdg", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "100", **environment},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("methods",)])
+def test_light_commands_answer_within_half_a_second_and_without_torch(
+    arguments: tuple[str, ...],
+) -> None:
+    watcher = (
+        "import sys; from bayesdg.cli import main; code = main(sys.argv[1:]);"
+        "heavy = {'torch', 'torchvision', 'timm', 'sklearn', 'lightning'} & set(sys.modules);"
+        "sys.exit(f'{heavy} imported' if heavy else code)"
+    )
+    seconds = []
+    for _ in range(3):  # the fastest of three: other tests may be running beside this one
+        start = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", watcher, *arguments], capture_output=True)
+        seconds.append(time.monotonic() - start)
+        assert done.returncode == 0, done.stderr
+    assert min(seconds) < 0.5
+
+
+def test_version_and_help_say_what_this_is() -> None:
+    assert bayesdg("--version")[:2] == (0, "bayesdg 0.1.0\n")
+    code, out, _ = bayesdg("--help")
+    assert code == 0
+    assert "quickstart" in out
+    assert "Bayesian domain generalization" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["quikstart"], "unknown command 'quikstart'; did you mean 'quickstart'? allowed: "),
+        (
+            ["quickstart", "--sed", "1"],
+            "unknown option '--sed'; did you mean '--seed'? allowed: --out, --seed,",
+        ),
+        (
+            ["quickstart", "--method", "bli"],
+            "unknown method 'bli'; did you mean 'bil'? allowed: erm, bil, a, b, c,",
+        ),
+        (
+            ["quickstart", "--preset", "papr"],
+            "unknown preset 'papr'; did you mean 'paper'? allowed: default, paper, released",
+        ),
+        (["quickstart", "--seeds", "x"], "Invalid value for '--seeds'"),
+        (["quickstart", "--seeds", "0"], "Invalid value for '--seeds'"),
+        (["quickstart", "extra"], "unexpected extra argument"),
+        (["quickstart", "--out"], "requires an argument"),
+        (["quickstart", "--out", "pyproject.toml/x"], "--out pyproject.toml/x cannot be written"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_2(
+    arguments: list[str], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "bayesdg", *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("bayesdg: ")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["pyproject.toml"]
+
+
+def test_no_command_prints_the_help() -> None:
+    code, out, err = bayesdg()
+    assert (code, err) == (2, "")
+    assert "Usage" in out
+
+
+def test_methods_lists_every_row() -> None:
+    from bayesdg.methods import METHODS
+
+    _, out, _ = bayesdg("methods")
+    assert all(name in out for name in METHODS)
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    done = subprocess.run(
+        f"'{sys.executable}' -m bayesdg methods | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
+    import signal
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bayesdg", "quickstart", "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()  # the first report of the first run
+    assert "step 50 of" in line
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert err.rstrip().endswith("bayesdg: stopped")
