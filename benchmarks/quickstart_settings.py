@@ -27,12 +27,14 @@ CANDIDATES: list[tuple[str, dict[str, object]]] = [
     ("erm", {}),
     ("erm", {"training.learning_rate": 1e-3}),
     ("erm", {"training.learning_rate": 1e-2}),
+    ("erm", {"training.schedule": "constant"}),
     ("erm", {"episode.batch_size": 208}),
     ("erm", {"model.equal_depth": False}),
     ("erm", {"episode.without_invariance": "single-domain"}),
     ("bil", {}),
     ("bil", {"training.learning_rate": 1e-3}),
     ("bil", {"training.learning_rate": 1e-2}),
+    ("bil", {"training.schedule": "constant"}),
     ("bil", {"model.batch_norm": "grouped"}),
     ("bil", {"episode.per_class": 8}),
     ("bil", {"objective.lambda_psi": 3.0, "objective.lambda_phi": 3.0}),
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # as the quickstart does
     dataset = load_dataset("rotated-digits")
     rows = []
     print(f"{'method':8}{'change':58}{'source val':>12}{'held out':>18}")

@@ -13,7 +13,7 @@ SHIFTS = {"near": 0.0, "mid": 0.5, "third": 1.0, "far": 2.0}
 
 @pytest.fixture
 def tiny_dataset() -> DomainDataset:
-    """Three domains of three classes; the domain 'far' is the target."""
+    """Four domains of three classes; the domain 'far' is the target."""
     domains = {
         name: Domain(
             name,

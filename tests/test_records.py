@@ -9,7 +9,18 @@ from bayesdg.records import ResultRecord, StepRecord, read_records, to_line, wri
 
 STEP = StepRecord(3, 0.5, {"nll": 1.0}, 1.0, {"a": 0.5}, True)
 RESULT = ResultRecord(
-    "d", "bil", "default", 0, "source-val", 3, "ünïcode [/dog]", "target", 9, 50, {"accuracy": 0.5}
+    "d",
+    "bil",
+    "default",
+    0,
+    "source-val",
+    3,
+    "ünïcode [/dog]",
+    "target",
+    "test",
+    9,
+    50,
+    {"accuracy": 0.5},
 )
 
 

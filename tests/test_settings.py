@@ -56,6 +56,7 @@ def test_per_image_weights_divide_by_the_training_images() -> None:
         ("model.pi", 2, "less than 1"),
         ("seed", 2**64, "less than"),
         ("seed", -1, "greater than or equal to 0"),
+        ("model.std1", 2.0, "std1 must be smaller"),
         ("model.combine", "sum", "'product' or 'paired'"),
         ("model", 3, "valid dictionary"),
     ],
@@ -63,7 +64,7 @@ def test_per_image_weights_divide_by_the_training_images() -> None:
 def test_impossible_values_are_refused_with_the_range(key: str, value: object, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
         preset().replace({key: value})
-    assert str(caught.value).startswith(f"setting {key}: ")
+    assert str(caught.value).startswith(f"setting {key.removesuffix('.std1')}: ")
     assert "\n" not in str(caught.value)
 
 

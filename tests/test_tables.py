@@ -6,7 +6,18 @@ from bayesdg.tables import Cell, by_method
 
 def result(method: str, seed: int, domain: str, role: str, accuracy: float) -> ResultRecord:
     return ResultRecord(
-        "d", method, "default", seed, "source-val", 1, domain, role, 9, 0, {"accuracy": accuracy}
+        "d",
+        method,
+        "default",
+        seed,
+        "source-val",
+        1,
+        domain,
+        role,
+        "test",
+        9,
+        0,
+        {"accuracy": accuracy},
     )  # type: ignore[arg-type]
 
 

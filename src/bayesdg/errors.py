@@ -1,6 +1,7 @@
 """What can go wrong, as the person at the keyboard sees it: one line and an exit code.
 
-0 fine, 2 usage or settings, 3 data, 4 numbers, 6 stored run unusable, 130 Ctrl-C.
+0 fine, 2 usage or settings, 3 data, 4 numbers, 5 disk or memory, 6 stored run unusable,
+130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ class NumericError(BayesdgError):
     """A loss that is no longer a number."""
 
     exit_code = 4
+
+
+class ResourceError(BayesdgError):
+    """A disk or a memory that is too small."""
+
+    exit_code = 5
 
 
 class StoredRunError(BayesdgError):

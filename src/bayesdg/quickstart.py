@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from bayesdg.data import load_dataset
 from bayesdg.records import ResultRecord, StepRecord, read_records
@@ -11,7 +14,6 @@ from bayesdg.settings import Settings, preset
 from bayesdg.training.run import is_finished, run_name, train
 
 DATASET = "rotated-digits"
-METHODS = ("erm", "bil")
 
 # What a small network on small images needs otherwise than a pretrained ResNet on photographs.
 SMALL_IMAGES = {
@@ -29,7 +31,8 @@ DEFAULT_ONLY = {"model.batch_norm": "joint", "training.schedule": "step"}
 def quickstart_settings(method: str, seed: int = 0, preset_name: str = "default") -> Settings:
     """The preset, adapted to the small CNN."""
     changes = SMALL_IMAGES | (DEFAULT_ONLY if preset_name == "default" else {})
-    return preset(preset_name, method, seed).replace(changes)
+    named = {"preset": f"{preset_name} for small images"}
+    return preset(preset_name, method, seed).replace(changes | named)
 
 
 def run_quickstart(
@@ -55,11 +58,23 @@ def run_quickstart(
     dataset = load_dataset(DATASET)
     results: list[ResultRecord] = []
     folders: list[Path] = []
-    for settings in plan:
-        folder = out / run_name(DATASET, dataset.targets, settings)
-        if not is_finished(folder):
-            train(dataset, settings, on_step=watch(settings)).save(folder)
-        records = read_records(folder / "records.jsonl")
-        results += [record for record in records if isinstance(record, ResultRecord)]
-        folders.append(folder)
+    with _one_thread():
+        for settings in plan:
+            folder = out / run_name(DATASET, dataset.targets, settings)
+            if not is_finished(folder):
+                train(dataset, settings, on_step=watch(settings)).save(folder)
+            records = read_records(folder / "records.jsonl")
+            results += [record for record in records if isinstance(record, ResultRecord)]
+            folders.append(folder)
     return results, folders
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """On images this small as fast as all cores, and the same bits whatever their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

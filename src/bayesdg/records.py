@@ -40,7 +40,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class ResultRecord:
-    """One domain's test images under the selected weights."""
+    """One part of one domain, 'test' or 'val', under the selected weights."""
 
     dataset: str
     method: str
@@ -50,6 +50,7 @@ class ResultRecord:
     step: int
     domain: str
     role: Literal["source", "target"]
+    part: Literal["val", "test"]
     num_images: int
     draws: int
     metrics: Mapping[str, float]
@@ -79,6 +80,8 @@ def read_records(path: Path) -> list[Record]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise StoredRunError(f"no records at {path}; is it a run folder?") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoredRunError(f"{path} cannot be read: {error}") from None
     records: list[Record] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -90,10 +93,15 @@ def read_records(path: Path) -> list[Record]:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text file so that it is there whole or not at all."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with temporary.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bayesdg.errors import UsageError
 from bayesdg.methods.rows import Method, get_method
@@ -48,6 +48,12 @@ class ModelSettings(_Stage):
         "quadrature",
         description="weight KL without noise, or on the draws that went forward",
     )
+
+    @model_validator(mode="after")
+    def _narrow_is_narrower(self) -> ModelSettings:
+        if self.std1 >= self.std2:
+            raise ValueError(f"std1 is {self.std1} and std2 is {self.std2}, std1 must be smaller")
+        return self
 
 
 class ObjectiveSettings(_Stage):

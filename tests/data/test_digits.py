@@ -58,7 +58,7 @@ def test_an_image_is_in_the_same_split_at_every_angle(digits: DomainDataset) -> 
         turned = getattr(digits.domains["90"], name)
         assert torch.equal(upright.labels, turned.labels)
         back = torch.rot90(turned.images, -1, (2, 3))
-        torch.testing.assert_close(back, upright.images, atol=1e-5, rtol=0)
+        assert (back.int() - upright.images.int()).abs().max() <= 1
 
 
 def test_targets_can_be_chosen(digits: DomainDataset) -> None:

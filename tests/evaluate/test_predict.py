@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.distributions import Categorical
 
-from bayesdg.errors import DataError
-from bayesdg.evaluate.predict import predict_tensor, summarise
+from bayesdg.errors import DataError, NumericError
+from bayesdg.evaluate.predict import predict_images, summarise
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.settings import preset
 
@@ -55,22 +55,22 @@ def test_certainty_has_entropy_zero_and_not_nan() -> None:
 
 
 def test_mean_weights_have_no_epistemic_uncertainty(learner: Learner) -> None:
-    assert (predict_tensor(learner, IMAGES, draws=0).epistemic == 0).all()
-    assert (predict_tensor(learner, IMAGES, draws=20).epistemic > 0).all()
+    assert (predict_images(learner, IMAGES, draws=0).epistemic == 0).all()
+    assert (predict_images(learner, IMAGES, draws=20).epistemic > 0).all()
 
 
 def test_a_prediction_depends_neither_on_the_batch_size_nor_on_the_call(learner: Learner) -> None:
-    whole = predict_tensor(learner, IMAGES, draws=5)
-    pieces = predict_tensor(learner, IMAGES, draws=5, batch_size=2)
+    whole = predict_images(learner, IMAGES, draws=5)
+    pieces = predict_images(learner, IMAGES, draws=5, batch_size=2)
     np.testing.assert_allclose(whole.log_probabilities, pieces.log_probabilities, atol=1e-5)
-    again = predict_tensor(learner, IMAGES, draws=5)
+    again = predict_images(learner, IMAGES, draws=5)
     assert (whole.log_probabilities == again.log_probabilities).all()
 
 
 def test_more_draws_converge_at_the_monte_carlo_rate(learner: Learner) -> None:
-    dense = predict_tensor(learner, IMAGES, draws=10_000).probabilities
+    dense = predict_images(learner, IMAGES, draws=10_000).probabilities
     few, many = (
-        np.abs(predict_tensor(learner, IMAGES, draws=n).probabilities - dense).mean()
+        np.abs(predict_images(learner, IMAGES, draws=n).probabilities - dense).mean()
         for n in (10, 1000)
     )
     assert many < few / 3  # ten in the limit of many repetitions
@@ -78,10 +78,15 @@ def test_more_draws_converge_at_the_monte_carlo_rate(learner: Learner) -> None:
 
 def test_training_mode_is_given_back(learner: Learner) -> None:
     learner.train()
-    predict_tensor(learner, IMAGES, draws=0)
+    predict_images(learner, IMAGES, draws=0)
     assert learner.training
+
+
+def test_images_that_are_no_numbers_are_an_error(learner: Learner) -> None:
+    with pytest.raises(NumericError, match="not numbers"):
+        predict_images(learner, torch.full((2, 1, 8, 8), torch.nan), draws=0)
 
 
 def test_no_images_are_an_error(learner: Learner) -> None:
     with pytest.raises(DataError, match="no images"):
-        predict_tensor(learner, IMAGES[:0], draws=0)
+        predict_images(learner, IMAGES[:0], draws=0)

@@ -163,6 +163,51 @@ def test_pretrained_weights_come_from_timms_hub_and_their_absence_is_explained(
     assert done.stdout.strip() == "loaded", done.stderr
 
 
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "ghostnet_050", "convnext_atto"])
+def test_the_width_is_that_of_the_features_and_own_weights_fit(name: str, tmp_path: Path) -> None:
+    """Networks whose last stage is widened, or that keep layers of theirs under 'head.'."""
+    settings = ModelSettings(backbone=name, pretrained=False)
+    backbone, width = build_backbone(settings, 3)
+    assert backbone.eval()(torch.zeros(2, 3, 64, 64)).shape == (2, width)
+    load_weights(backbone, save(backbone, tmp_path / "own.safetensors"))
+
+
+def test_unknown_variant_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"did you mean 'resnet18.tv_in1k'.*resnet18.a1_in1k"):
+        build_backbone(ModelSettings(backbone="resnet18.tv_in1", pretrained=False), 3)
+
+
+UNREACHABLE = """
+import time
+from bayesdg.errors import UsageError
+from bayesdg.models.backbones import build_backbone
+from bayesdg.settings import ModelSettings
+import timm
+
+start = time.monotonic()
+try:
+    build_backbone(ModelSettings(), 3)
+except UsageError as error:
+    assert "the hub is out of reach" in str(error), error
+    assert time.monotonic() - start < 5
+    print("refused")
+"""
+
+
+def test_a_missing_network_is_told_within_five_seconds(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": str(tmp_path)}
+    environment.pop("HF_HUB_OFFLINE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", UNREACHABLE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "refused", done.stderr
+
+
 @pytest.mark.data
 def test_reconstructed_imagenet_weights_fit() -> None:
     """BAYESDG_WEIGHTS names a torchvision-layout ResNet-18 file."""

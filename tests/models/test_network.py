@@ -119,9 +119,9 @@ def test_grouped_batch_norm_normalises_each_part_by_itself() -> None:
     joint, grouped = make("a", batch_norm="joint"), make("a", batch_norm="grouped")
     parts = [joint.backbone(part) for part in IMAGES.split([2, 4])]
     torch.testing.assert_close(
-        grouped._pooled(IMAGES, (2, 4)), torch.cat(parts), rtol=1e-6, atol=1e-6
+        grouped._backbone_features(IMAGES, (2, 4)), torch.cat(parts), rtol=1e-6, atol=1e-6
     )
-    together = joint._pooled(IMAGES, (2, 4))
+    together = joint._backbone_features(IMAGES, (2, 4))
     torch.testing.assert_close(together, joint.backbone(IMAGES), rtol=1e-6, atol=1e-6)
     assert not torch.allclose(together, torch.cat(parts), atol=1e-3)
 
@@ -173,6 +173,16 @@ def test_monte_carlo_kl_is_for_the_weights_that_were_used() -> None:
 def test_network_moves_between_types() -> None:
     """nn.Module's own machinery (`.to`, `.double`) is intact."""
     assert make("j").double()(IMAGES.double(), 2, seeded()).logits.dtype == torch.float64
+
+
+def test_pixels_are_normalised_inside() -> None:
+    settings = ModelSettings(backbone="small-cnn")
+    network = build_network(METHODS["a"], settings, 3, 1, 0, mean=(0.4,), std=(0.2,)).eval()
+    plain = make("a").eval()
+    levels = torch.randint(256, (2, 1, 8, 8), dtype=torch.uint8)
+    expected = plain((levels / 255 - 0.4) / 0.2).logits
+    torch.testing.assert_close(network(levels).logits, expected)
+    torch.testing.assert_close(network(levels / 255).logits, expected)
 
 
 def test_one_class_is_refused() -> None:

@@ -1,6 +1,8 @@
+import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily
 
+from bayesdg.errors import UsageError
 from bayesdg.objectives import elbo, marginal
 
 
@@ -52,3 +54,10 @@ def test_gradients_are_right() -> None:
     logits.requires_grad_()
     assert torch.autograd.gradcheck(lambda x: elbo(x, labels), logits)
     assert torch.autograd.gradcheck(lambda x: marginal(x, labels), logits)
+
+
+def test_labels_that_do_not_fit_are_named() -> None:
+    logits, labels = example()
+    for likelihood in (elbo, marginal):
+        with pytest.raises(UsageError, match=r"labels has shape \(1,\)"):
+            likelihood(logits, labels[:1])

@@ -35,7 +35,7 @@ def test_it_agrees_with_the_pairs() -> None:
 
 
 def test_equal_logits_give_no_nan() -> None:
-    logits = torch.zeros(1, 2, 3, requires_grad=True)
+    logits = torch.full((1, 2, 3), 5.0, requires_grad=True)
     labels = torch.tensor([0, 1])
     loss = released_categorical_invariance(logits, labels, torch.zeros(1, 2, 3), labels)
     loss.backward()

@@ -88,11 +88,11 @@ def test_folder_names_tell_settings_apart(tiny_settings: MakeSettings) -> None:
 def test_missing_and_damaged_files_are_named(run: Run, tmp_path: Path, name: str) -> None:
     path = run.save(tmp_path) / name
     whole = path.read_bytes()
-    for content in (whole[: len(whole) // 2], b"", b"[]", b'{"a": 1}'):
+    for content in (whole[: len(whole) // 2], b"", b"[]", b'{"a": 1}', b"\xff\xfe"):
         if name == "records.jsonl" and content == b"":
             continue  # no records at all is a run that never finished: see is_finished
         path.write_bytes(content)
-        with pytest.raises((StoredRunError, UsageError)) as caught:
+        with pytest.raises(StoredRunError, match=name.split(".")[0]) as caught:
             load_run(tmp_path)
         assert "\n" not in str(caught.value)
     path.unlink()
@@ -103,6 +103,16 @@ def test_missing_and_damaged_files_are_named(run: Run, tmp_path: Path, name: str
 def test_a_run_without_results_is_not_finished(run: Run, tmp_path: Path) -> None:
     assert not is_finished(tmp_path)
     run.save(tmp_path)
+    assert is_finished(tmp_path)
+    (tmp_path / "weights.safetensors").rename(tmp_path / "elsewhere")
+    assert not is_finished(tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / "weights.safetensors")
+    about = (tmp_path / "run.json").read_text()
+    (tmp_path / "run.json").write_text(
+        about.replace('"torch":"', '"torch":"0.').replace('"torch": "', '"torch": "0.')
+    )
+    assert not is_finished(tmp_path)  # other versions, other numbers
+    (tmp_path / "run.json").write_text(about)
     assert is_finished(tmp_path)
     (tmp_path / "records.jsonl").write_text("")
     assert not is_finished(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bayesdg.data.digits import rotated_digits
-from bayesdg.data.domains import Domain, DomainDataset, ImageSet, Split
+from bayesdg.data.domains import Domain, DomainDataset, Images, ImageSet, Split
 from bayesdg.names import choose
 
 DATASETS: dict[str, Callable[[], DomainDataset]] = {
@@ -18,4 +18,4 @@ def load_dataset(name: str) -> DomainDataset:
     return choose("data set", name, DATASETS)()
 
 
-__all__ = ["DATASETS", "Domain", "DomainDataset", "ImageSet", "Split", "load_dataset"]
+__all__ = ["DATASETS", "Domain", "DomainDataset", "ImageSet", "Images", "Split", "load_dataset"]

@@ -38,7 +38,7 @@ def rotated_digits() -> DomainDataset:
 
     domains = {}
     for angle in sorted(SOURCE_ANGLES + TARGET_ANGLES):
-        images = standardised(rotate(enlarge(pixels, IMAGE_SIZE), angle))
+        images = to_bytes(rotate(enlarge(pixels, IMAGE_SIZE), angle))
         train_set, val_set, test_set = (
             ImageSet(images[part], labels[part]) for part in (train, val, test)
         )
@@ -48,6 +48,8 @@ def rotated_digits() -> DomainDataset:
         classes=tuple(str(digit) for digit in digits.target_names),
         domains=domains,
         targets=tuple(str(angle) for angle in TARGET_ANGLES),
+        mean=(0.5,),
+        std=(0.5,),
     )
 
 
@@ -77,6 +79,6 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
     )
 
 
-def standardised(images: Tensor) -> Tensor:
-    """From [0, 1] to [-1, 1]."""
-    return images * 2 - 1
+def to_bytes(images: Tensor) -> Tensor:
+    """0..1 to uint8."""
+    return (images * 255).round().clamp(0, 255).to(torch.uint8)

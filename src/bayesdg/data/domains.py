@@ -8,24 +8,70 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
-from bayesdg.errors import UsageError
+from bayesdg.errors import DataError, UsageError
 from bayesdg.names import choose
+
+# ImageNet's, which pretrained backbones expect.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Images(Protocol):
+    """Pixels that are fetched when they are asked for; a tensor is one such thing."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, C, H, W)."""
+        ...
+
+    def __getitem__(self, index: Tensor, /) -> Tensor:
+        """(k,) positions -> (k, C, H, W): uint8, or float as the network takes it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some of the images of a larger set, in a given order."""
+
+    images: Images
+    rows: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, C, H, W)."""
+        return (len(self.rows), *self.images.shape[1:])
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        return self.images[self.rows[index]]
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Labelled images, ready for the network.
+    """Labelled images.
 
     Attributes:
-        images: (n, C, H, W), float.
-        labels: (n,), class indices into DomainDataset.classes.
+        images: (n, C, H, W), a tensor or anything that is indexed like one; uint8, or float.
+        labels: (n,), int64 class indices into DomainDataset.classes.
     """
 
-    images: Tensor
+    images: Images
     labels: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.images.shape) != 4:
+            raise DataError(f"images have shape {tuple(self.images.shape)}, needed (n, C, H, W)")
+        if self.labels.dim() != 1 or self.labels.dtype != torch.int64:
+            raise DataError(
+                f"labels are {self.labels.dtype} of shape {tuple(self.labels.shape)}, needed "
+                "int64 class indices of shape (n,)"
+            )
+        if self.images.shape[0] != len(self.labels):
+            raise DataError(f"{self.images.shape[0]} images have {len(self.labels)} labels")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -33,7 +79,7 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain; no image is in two of its splits."""
+    """One domain; no image is both in train and in val."""
 
     name: str
     train: ImageSet
@@ -57,13 +103,39 @@ class DomainDataset:
         name: As in the table of data sets.
         classes: Class names; a label is an index into them, in every domain.
         domains: By name, in a natural order.
-        targets: The domains that are unseen by default.
+        targets: The domains that are unseen by default; none where the user has to say.
+        mean: Per channel, of pixels in 0..1; what the network subtracts.
+        std: Per channel; what the network divides by.
+        augmentation: What 'auto' augmentation means here.
+        held_out_test: Whether the test images of a domain are in none of its other splits.
+            Where they are, source domains are evaluated on their validation images instead.
     """
 
     name: str
     classes: tuple[str, ...]
     domains: Mapping[str, Domain]
-    targets: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    augmentation: Literal["none", "photo"] = "none"
+    held_out_test: bool = True
+
+    def __post_init__(self) -> None:
+        shapes = set()
+        for name, domain in self.domains.items():
+            for split in ("train", "val", "test"):
+                images: ImageSet = getattr(domain, split)
+                shapes.add(tuple(images.images.shape[1:]))
+                if len(images) == 0:
+                    continue
+                low, high = int(images.labels.min()), int(images.labels.max())
+                if low < 0 or high >= len(self.classes):
+                    raise DataError(
+                        f"labels of {self.name}/{name}/{split} run from {low} to {high}, but "
+                        f"there are {len(self.classes)} classes: 0 to {len(self.classes) - 1}"
+                    )
+        if len(shapes) > 1:
+            raise DataError(f"images of {self.name} differ in shape: {sorted(shapes)}")
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -71,10 +143,18 @@ class DomainDataset:
         return tuple(next(iter(self.domains.values())).train.images.shape[1:])
 
     def split(self, targets: Iterable[str] | None = None) -> Split:
-        """Sources and targets; `targets` are names of domains, the data set's own by default."""
+        """Sources and targets, checked to have the images that each needs.
+
+        Args:
+            targets: Names of unseen domains; the data set's own by default.
+        """
         if isinstance(targets, str):
             targets = [targets]
         names = list(self.targets if targets is None else targets)
+        if not names:
+            raise UsageError(
+                f"{self.name} has no target of its own; name one: {', '.join(self.domains)}"
+            )
         for name in names:
             choose("domain", name, self.domains, where=self.name)
         sources = {name: domain for name, domain in self.domains.items() if name not in names}
@@ -83,4 +163,10 @@ class DomainDataset:
                 f"all domains of {self.name} are targets; leave at least one to train on: "
                 f"{', '.join(self.domains)}"
             )
-        return Split(sources, {name: self.domains[name] for name in names})
+        split = Split(sources, {name: self.domains[name] for name in names})
+        needed = [(d, part) for d in split.sources.values() for part in ("train", "val")]
+        needed += [(domain, "test") for domain in split.targets.values()]
+        for domain, part in needed:
+            if len(getattr(domain, part)) == 0:
+                raise DataError(f"{self.name}: the domain {domain.name} has no {part} images")
+        return split

@@ -13,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdg.errors import DataError
+from bayesdg.chance import stream_seed
+from bayesdg.data import Images
+from bayesdg.errors import DataError, NumericError
 from bayesdg.methods.learner import Learner
 
 Floats = NDArray[np.float64]
@@ -61,31 +63,35 @@ def summarise(log_p: Tensor) -> Predictions:
     return Predictions(*arrays)
 
 
-def predict_tensor(
-    learner: Learner, images: Tensor, draws: int, batch_size: int = 512
+def predict_images(
+    learner: Learner, images: Images, draws: int, batch_size: int = 512
 ) -> Predictions:
     """Predictions for (n, C, H, W) images, each through the backbone once.
 
     The same `draws` weight draws serve all images, so a prediction depends neither on the batch
     size nor on its neighbours; with draws = 0 the mean weights answer.
     """
-    if len(images) == 0:
+    if images.shape[0] == 0:
         raise DataError("no images to predict")
     device = next(learner.parameters()).device
     generator = torch.Generator(device)
+    seed = stream_seed(PREDICTION_SEED, "prediction")
     was_training = learner.training
     learner.eval()
     try:
         with torch.no_grad():
             parts = [
                 learner.log_probabilities(
-                    batch.to(device), draws, generator.manual_seed(PREDICTION_SEED)
+                    images[index].to(device), draws, generator.manual_seed(seed)
                 ).cpu()
-                for batch in images.split(batch_size)
+                for index in torch.arange(images.shape[0]).split(batch_size)
             ]
     finally:
         learner.train(was_training)
-    return summarise(torch.cat(parts, dim=1))
+    log_p = torch.cat(parts, dim=1)
+    if torch.isnan(log_p).any():
+        raise NumericError("predictions are not numbers; are the images and the weights finite?")
+    return summarise(log_p)
 
 
 def _entropy(log_p: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -56,10 +57,18 @@ class LastLayers(Learner):
         return functional.log_softmax(logits.float(), dim=-1)
 
 
-def build_learner(settings: Settings, num_classes: int, in_channels: int) -> Learner:
+def build_learner(
+    settings: Settings,
+    num_classes: int,
+    in_channels: int,
+    mean: Sequence[float] = (0.0,),
+    std: Sequence[float] = (1.0,),
+) -> Learner:
     """The learner that the settings describe, with its initial weights."""
     method = settings.row
-    network = build_network(method, settings.model, num_classes, in_channels, settings.seed)
+    network = build_network(
+        method, settings.model, num_classes, in_channels, settings.seed, mean, std
+    )
     objective = Objective(method.invariant_layers, settings.objective)
     batching: Batching = (
         "episode" if method.invariant_layers else settings.episode.without_invariance

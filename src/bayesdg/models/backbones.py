@@ -54,24 +54,63 @@ def build_backbone(settings: ModelSettings, in_channels: int) -> tuple[nn.Module
     import timm  # seconds, and only here
 
     name = SAME_WEIGHTS_AS_THE_FIELD.get(settings.backbone, settings.backbone)
-    if not timm.is_model(name.split(".")[0]):
-        near = [SMALL_CNN, *timm.list_models()]
-        hint = (
-            unknown("backbone", settings.backbone, near).split("; allowed")[0].split("allowed")[0]
-        )
-        raise UsageError(f"{hint.rstrip()} allowed: {SMALL_CNN} and all of timm.list_models()")
+    base, _, tag = name.partition(".")
+    if not timm.is_model(base):
+        known = [SMALL_CNN, *timm.list_models()]
+        summary = f"{SMALL_CNN} and all of timm.list_models()"
+        raise UsageError(unknown("backbone", settings.backbone, known, summary=summary))
+    variants = timm.list_pretrained(f"{base}.*")
+    if tag and name not in variants:
+        raise UsageError(unknown("backbone", name, [base, *variants]))
     from_hub = settings.pretrained and settings.weights is None
-    try:
-        network = timm.create_model(name, pretrained=from_hub, num_classes=0, in_chans=in_channels)
-    except (OSError, RuntimeError, ValueError) as error:
-        if not from_hub:
-            raise
-        reason = str(error).splitlines()[0]
+    if from_hub:
+        _check_hub(name)
+    network = timm.create_model(name, pretrained=from_hub, num_classes=0, in_chans=in_channels)
+    return _with_weights(network, settings), _width(network)
+
+
+def _check_hub(name: str) -> None:
+    """Say at once when weights are neither stored here nor in reach; timm would retry for 50 s."""
+    import timm
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    entry = timm.get_pretrained_cfg(name)
+    repository = getattr(entry, "hf_hub_id", None)
+    if not repository:
         raise UsageError(
-            f"no pretrained weights for {name}: {reason}; connect to the network once, give a "
-            "weights file (model.weights) or start from random weights (model.pretrained=false)"
-        ) from error
-    return _with_weights(network, settings), cast(int, network.num_features)
+            f"timm has no pretrained weights for {name}; set model.pretrained to false"
+        )
+    if any(
+        isinstance(try_to_load_from_cache(repository, file), str)
+        for file in ("model.safetensors", "pytorch_model.bin")
+    ):
+        return
+    if not constants.is_offline_mode() and _answers(constants.ENDPOINT):
+        return
+    raise UsageError(
+        f"no pretrained weights for {name}: model.safetensors of {repository} is not in "
+        f"{constants.HF_HUB_CACHE} and the hub is out of reach; connect to the network once, give "
+        "a weights file (model.weights) or start from random ones (model.pretrained = false)"
+    )
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether a connection can be made, directly or through a proxy, within three seconds."""
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(endpoint, timeout=3):
+            return True
+    except HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def _width(network: nn.Module) -> int:
+    """Features per image; some networks widen them once more after the last stage."""
+    return cast(int, getattr(network, "head_hidden_size", None) or network.num_features)
 
 
 def _with_weights(network: nn.Module, settings: ModelSettings) -> nn.Module:
@@ -85,8 +124,10 @@ def load_weights(network: nn.Module, path: Path) -> None:
 
     A classifier head is left aside; every other tensor has to fit. Half precision is cast.
     """
-    state = {key: value for key, value in read_tensors(path).items() if not _is_head(key)}
     own = network.state_dict()
+    found = read_tensors(path)
+    # Some backbones have layers of their own under the name of a head.
+    state = {k: v for k, v in found.items() if k in own or not k.startswith(HEAD_PREFIXES)}
     # Old files lack the batch counters of batch norm, which no inference uses.
     missing = [k for k in own if k not in state and not k.endswith("num_batches_tracked")]
     extra = [key for key in state if key not in own]
@@ -133,7 +174,3 @@ def _plain_tensors(path: Path, content: Any) -> dict[str, Tensor]:
     ):
         raise StoredRunError(f"{path} holds no table of tensors")
     return {str(key).removeprefix("module."): value for key, value in content.items()}
-
-
-def _is_head(key: str) -> bool:
-    return key.startswith(HEAD_PREFIXES)

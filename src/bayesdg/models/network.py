@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bayesdg.bayes import BayesLinear, GaussianPrior, Prior, ScaleMixturePrior, WeightDraw
+from bayesdg.chance import stream_seed
 from bayesdg.errors import UsageError
 from bayesdg.methods.rows import Method
 from bayesdg.models.backbones import build_backbone
@@ -52,9 +53,18 @@ class Network(nn.Module):
     """Images in, Output out. Built by `build_network`."""
 
     def __init__(
-        self, backbone: nn.Module, heads: nn.ModuleDict, prior: Prior, settings: ModelSettings
+        self,
+        backbone: nn.Module,
+        heads: nn.ModuleDict,
+        prior: Prior,
+        settings: ModelSettings,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
     ) -> None:
         super().__init__()
+        # Saved with the weights, so that a stored network takes pictures as they are.
+        self.register_buffer("pixel_mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("pixel_std", torch.tensor(std).view(-1, 1, 1))
         self.backbone = backbone
         self.heads = heads
         self.prior = prior
@@ -70,14 +80,14 @@ class Network(nn.Module):
         """One pass over all images.
 
         Args:
-            images: (R, C, H, W).
+            images: (R, C, H, W), uint8, or float in the range 0..1; normalised here.
             draws: Weight draws per Bayesian layer; 0 for the mean weights. Outside of training
                 draws are paired whatever the settings say: the expectation is the same.
             generator: Source of the draws.
             groups: Sizes of parts of the batch, in order; with batch_norm 'grouped' each part
                 is normalised by its own statistics while training.
         """
-        x = self._pooled(images, groups)
+        x = self._backbone_features(self._normalised(images), groups)
         features: dict[str, Features] = {}
         weight_kl: dict[str, Tensor] = {}
         last = len(self.heads) - 1
@@ -97,7 +107,12 @@ class Network(nn.Module):
                     features[name] = Features(x, None)
         return Output(features, x if x.dim() == 3 else x.unsqueeze(0), weight_kl)
 
-    def _pooled(self, images: Tensor, groups: Sequence[int] | None) -> Tensor:
+    def _normalised(self, images: Tensor) -> Tensor:
+        mean, std = self.get_buffer("pixel_mean"), self.get_buffer("pixel_std")
+        pixels = images.to(mean.dtype) / 255 if images.dtype == torch.uint8 else images
+        return (pixels - mean) / std
+
+    def _backbone_features(self, images: Tensor, groups: Sequence[int] | None) -> Tensor:
         """(R, C, H, W) -> (R, F)."""
         parts: Sequence[Tensor] = [images]
         if groups is not None and self.training and self.settings.batch_norm == "grouped":
@@ -120,18 +135,27 @@ class Network(nn.Module):
 
 
 def build_network(
-    method: Method, settings: ModelSettings, num_classes: int, in_channels: int, seed: int
+    method: Method,
+    settings: ModelSettings,
+    num_classes: int,
+    in_channels: int,
+    seed: int,
+    mean: Sequence[float] = (0.0,),
+    std: Sequence[float] = (1.0,),
 ) -> Network:
     """The network a method asks for; `seed` decides its initial weights.
+
+    `mean` and `std` of the pixels per channel, or one for all, are what it normalises by.
 
     phi and phi' keep the width of the backbone. A point phi that is not made invariant changes
     nothing but the depth; `settings.equal_depth` says whether it is there.
     """
     if num_classes < 2:
         raise UsageError(f"{num_classes} class is nothing to classify; at least 2 are needed")
-    # Initialisers of torch know no generator: seed the global one, and give it back unchanged.
+    # Initialisers of torch know no generator: seed the CPU's global one, and give it back
+    # unchanged. torch.manual_seed would touch the GPUs' as well.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(stream_seed(seed, "initial weights"))
         backbone, width = build_backbone(settings, in_channels)
         heads = nn.ModuleDict()
         for name, layer in method.layers.items():
@@ -143,4 +167,4 @@ def build_network(
     prior: Prior = GaussianPrior(1.0)
     if method.prior == "mixture":
         prior = ScaleMixturePrior(settings.pi, settings.std1, settings.std2)
-    return Network(backbone, heads, prior, settings)
+    return Network(backbone, heads, prior, settings, mean, std)

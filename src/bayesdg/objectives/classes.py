@@ -35,14 +35,11 @@ class ClassAverages:
 
         `sides` are the (..., B, D) target and (..., n, D) source values the labels belong to.
         """
-        for name, labels, values in zip(("target", "source"), (target, source), sides, strict=True):
-            if labels.shape != values.shape[-2:-1]:
-                raise UsageError(
-                    f"{name}_labels has shape {tuple(labels.shape)}, but the {name} values are "
-                    f"{tuple(values.shape)}: one label per row of the second last axis is needed"
-                )
+        check_labels("target_labels", target, "target values", sides[0])
+        check_labels("source_labels", source, "source values", sides[1])
         if num_classes is None:
-            num_classes = int(torch.cat([target, source]).amax()) + 1
+            both = torch.cat([target, source])
+            num_classes = int(both.amax()) + 1 if len(both) else 1
         count = torch.zeros(num_classes, dtype=source.dtype, device=source.device)
         return cls(target, source, count.index_add(0, source, torch.ones_like(source)))
 
@@ -75,3 +72,12 @@ def mean_over_matched(divergence: Tensor, matched: Tensor) -> Tensor:
     # `where` and not a product: for an unmatched image the divergence is meaningless, even NaN.
     total = divergence.where(matched, 0.0).sum(-1) / matched.sum().clamp_min(1)
     return total.mean()
+
+
+def check_labels(name: str, labels: Tensor, what: str, values: Tensor) -> None:
+    """One label per row of the second last axis, or a UsageError; waits for no device."""
+    if labels.shape != values.shape[-2:-1]:
+        raise UsageError(
+            f"{name} has shape {tuple(labels.shape)}, but {what} has shape "
+            f"{tuple(values.shape)}: one label per row of the second last axis is needed"
+        )

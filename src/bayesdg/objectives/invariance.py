@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bayesdg.objectives.classes import ClassAverages, mean_over_matched
+from bayesdg.objectives.classes import ClassAverages, check_labels, mean_over_matched
 from bayesdg.objectives.precision import at_least_float32, no_autocast
 
 
@@ -91,7 +91,9 @@ def categorical_invariance(
         log_p_t = functional.log_softmax(at_least_float32(target_logits), dim=-1)
         log_p_i = functional.log_softmax(at_least_float32(source_logits), dim=-1)
         mean_log_p = classes.at_target(classes.mean(log_p_i))
-        kl = (log_p_t.exp() * (log_p_t - mean_log_p)).sum(-1)
+        # A class of probability 0 (logit -inf) counts 0 log 0 = 0.
+        ratio = (log_p_t - mean_log_p).masked_fill(log_p_t == -torch.inf, 0.0)
+        kl = (log_p_t.exp() * ratio).sum(-1)
     return classes.average(kl)
 
 
@@ -140,6 +142,8 @@ def euclidean_distance(
         source_labels: (n,).
     """
     target, source = at_least_float32(target), at_least_float32(source)
+    check_labels("target_labels", target_labels, "target", target)
+    check_labels("source_labels", source_labels, "source", source)
     same = target_labels.unsqueeze(-1) == source_labels
     with no_autocast(target):
         # The matrix-product shortcut of cdist cancels when features are far from zero.

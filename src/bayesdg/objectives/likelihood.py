@@ -11,6 +11,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional
 
+from bayesdg.objectives.classes import check_labels
 from bayesdg.objectives.precision import at_least_float32
 
 
@@ -39,6 +40,7 @@ def marginal(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
     """log p(y | x, draw), (..., B), in float32 or better."""
+    check_labels("labels", labels, "logits", logits)
     log_p = functional.log_softmax(at_least_float32(logits), dim=-1)
     index = labels.expand(log_p.shape[:-1]).unsqueeze(-1)
     return log_p.gather(-1, index).squeeze(-1)

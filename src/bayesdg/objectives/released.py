@@ -44,7 +44,9 @@ def released_categorical_invariance(
 def _flattened(logits: Tensor) -> Tensor:
     """(..., R, K) logits -> (R, K) mean probabilities of the range-normalised logits."""
     logits = at_least_float32(logits)
-    # Equal logits have no range; they stand for the uniform distribution either way.
-    spread = logits.amax(-1, keepdim=True) - logits.amin(-1, keepdim=True)
+    # Softmax knows differences only, so the largest may be 0: equal logits, whose range is 0,
+    # then stay 0 and mean the uniform distribution.
+    logits = logits - logits.amax(-1, keepdim=True)
+    spread = -logits.amin(-1, keepdim=True)
     p = (logits / spread.clamp_min(torch.finfo(logits.dtype).tiny)).softmax(-1)
     return p.reshape(-1, *p.shape[-2:]).mean(0)

@@ -14,11 +14,12 @@ import torch
 from torch import nn
 
 from bayesdg.bayes import BayesLinear
+from bayesdg.chance import stream
 from bayesdg.data import Domain
 from bayesdg.episodes import EpisodeSampler
 from bayesdg.errors import NumericError
 from bayesdg.evaluate.metrics import accuracy
-from bayesdg.evaluate.predict import predict_tensor
+from bayesdg.evaluate.predict import predict_images
 from bayesdg.methods.learner import Learner
 from bayesdg.records import StepRecord
 from bayesdg.settings import Settings, TrainingSettings
@@ -36,8 +37,6 @@ def fit(
         train, settings.episode.batch_size, settings.episode.per_class, learner.batching
     )
     device = next(learner.parameters()).device
-    episodes = torch.Generator().manual_seed(settings.seed)
-    draws = torch.Generator(device).manual_seed(settings.seed)
     steps = settings.training.steps
     optimiser = make_optimiser(learner, settings.training)
     schedule = make_schedule(optimiser, settings.training)
@@ -46,8 +45,8 @@ def fit(
 
     learner.train()
     for step in range(1, steps + 1):
-        episode = sampler.draw(episodes).to(device)
-        terms = learner.terms(episode, draws)
+        episode = sampler.draw(stream(settings.seed, "episode", step)).to(device)
+        terms = learner.terms(episode, stream(settings.seed, "weights", step, device))
         loss = terms.total(weights)
         optimiser.zero_grad()
         loss.backward()
@@ -79,7 +78,7 @@ def validate(learner: Learner, sources: Mapping[str, Domain], draws: int) -> dic
     """Accuracy on the validation images of each source domain."""
     return {
         name: accuracy(
-            predict_tensor(learner, domain.val.images, draws).log_probabilities,
+            predict_images(learner, domain.val.images, draws).log_probabilities,
             domain.val.labels.numpy(),
         )
         for name, domain in sources.items()

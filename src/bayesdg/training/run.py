@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.torch import save_file
+from safetensors.torch import save as to_safetensors
 
 from bayesdg import __version__
-from bayesdg.data import Domain, DomainDataset
+from bayesdg.data import Domain, DomainDataset, Images, ImageSet
 from bayesdg.errors import BayesdgError, StoredRunError, UsageError
 from bayesdg.evaluate.metrics import METRICS
-from bayesdg.evaluate.predict import Predictions, predict_tensor
+from bayesdg.evaluate.predict import Predictions, predict_images
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.models.backbones import read_tensors
 from bayesdg.records import (
@@ -27,6 +28,7 @@ from bayesdg.records import (
     ResultRecord,
     StepRecord,
     read_records,
+    write_bytes,
     write_records,
     write_text,
 )
@@ -71,37 +73,35 @@ class Run:
         return [record for record in self.records if isinstance(record, ResultRecord)]
 
     def predict(
-        self,
-        images: torch.Tensor | np.ndarray[tuple[int, ...], np.dtype[np.float32]],
-        draws: int | None = None,
+        self, images: Images | NDArray[np.floating[Any] | np.uint8], draws: int | None = None
     ) -> Predictions:
-        """Predictions for (n, C, H, W) images prepared like those of the data set.
+        """Predictions for (n, C, H, W) pictures of the size and channels trained on.
 
         Args:
-            images: Tensor or array.
+            images: Tensor or array, uint8 or float in the range 0..1; the network normalises.
             draws: Weight draws, 0 for the mean weights; as in the settings by default.
         """
-        batch = torch.as_tensor(images, dtype=torch.float32)
-        if tuple(batch.shape[1:]) != self.task.image_shape:
+        if isinstance(images, np.ndarray):
+            images = torch.as_tensor(images)
+        if tuple(images.shape[1:]) != self.task.image_shape:
             raise UsageError(
-                f"images have shape {tuple(batch.shape)}, this run was trained on "
+                f"images have shape {tuple(images.shape)}, this run was trained on "
                 f"(n, {', '.join(map(str, self.task.image_shape))})"
             )
         if draws is None:
             draws = self.settings.prediction.draws
-        return predict_tensor(self.learner, batch, draws)
+        return predict_images(self.learner, images, draws)
 
     def save(self, folder: Path | str) -> Path:
         """Write settings, task, weights and, last, the records: a run with records is whole."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "records.jsonl").unlink(missing_ok=True)
         write_text(folder / "settings.json", self.settings.model_dump_json(indent=2) + "\n")
         about = About(task=self.task, versions=versions(), threads=torch.get_num_threads())
         write_text(folder / "run.json", about.model_dump_json(indent=2) + "\n")
         weights = {name: w.contiguous() for name, w in self.learner.state_dict().items()}
-        temporary = folder / "weights.safetensors.tmp"
-        save_file(weights, temporary)
-        temporary.replace(folder / "weights.safetensors")
+        write_bytes(folder / "weights.safetensors", to_safetensors(weights))
         write_records(folder / "records.jsonl", self.records)
         return folder
 
@@ -112,7 +112,10 @@ def train(
     targets: Iterable[str] | None = None,
     on_step: Callable[[StepRecord], None] = lambda record: None,
 ) -> Run:
-    """Train on the source domains, then evaluate every domain's test images once.
+    """Train on the source domains, then evaluate every domain once.
+
+    Targets are evaluated on their test images; sources too, where those are held out, and on
+    their validation images where the protocol tests on everything (PACS).
 
     Args:
         dataset: Where images come from.
@@ -129,7 +132,9 @@ def train(
         sources=tuple(split.sources),
         targets=tuple(split.targets),
     )
-    learner = build_learner(settings, len(dataset.classes), dataset.image_shape[0])
+    learner = build_learner(
+        settings, len(dataset.classes), dataset.image_shape[0], dataset.mean, dataset.std
+    )
     records: list[Record] = []
     selected = 0
     for record in fit(learner, split.sources, settings):
@@ -141,8 +146,9 @@ def train(
         ("source", split.sources.values()),
         ("target", split.targets.values()),
     )
+    source_part: Literal["val", "test"] = "test" if dataset.held_out_test else "val"
     results = [
-        evaluate_domain(run, domain, role, selected)
+        evaluate_domain(run, domain, role, selected, "test" if role == "target" else source_part)
         for role, domains in roles
         for domain in domains
     ]
@@ -150,11 +156,16 @@ def train(
 
 
 def evaluate_domain(
-    run: Run, domain: Domain, role: Literal["source", "target"], step: int
+    run: Run,
+    domain: Domain,
+    role: Literal["source", "target"],
+    step: int,
+    part: Literal["val", "test"] = "test",
 ) -> ResultRecord:
-    """Every metric on the test images of one domain."""
-    predictions = run.predict(domain.test.images)
-    labels = domain.test.labels.numpy()
+    """Every metric on one part of one domain."""
+    images: ImageSet = getattr(domain, part)
+    predictions = run.predict(images.images)
+    labels = images.labels.numpy()
     settings = run.settings
     return ResultRecord(
         dataset=run.task.dataset,
@@ -165,6 +176,7 @@ def evaluate_domain(
         step=step,
         domain=domain.name,
         role=role,
+        part=part,
         num_images=len(labels),
         draws=settings.prediction.draws if settings.row.is_bayesian else 0,
         metrics={name: f(predictions.log_probabilities, labels) for name, f in METRICS.items()},
@@ -174,7 +186,10 @@ def evaluate_domain(
 def load_run(folder: Path | str) -> Run:
     """A saved run, ready to predict."""
     folder = Path(folder)
-    settings = settings_from(read_json(folder / "settings.json"))
+    try:
+        settings = settings_from(read_json(folder / "settings.json"))
+    except UsageError as error:
+        raise StoredRunError(f"{folder / 'settings.json'}: {error}") from None
     try:
         task = About.model_validate(read_json(folder / "run.json")).task
     except ValidationError as error:
@@ -198,7 +213,7 @@ def read_json(path: Path) -> dict[str, object]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StoredRunError(f"no {path.name} in {path.parent}; is it a run folder?") from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise StoredRunError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):
         raise StoredRunError(f"{path} is damaged: it holds no object")
@@ -212,11 +227,14 @@ def run_name(dataset: str, targets: Iterable[str], settings: Settings) -> str:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run was saved here, whole."""
+    """Whether a run of these very versions was saved here, whole."""
     try:
-        return any(isinstance(r, ResultRecord) for r in read_records(folder / "records.jsonl"))
-    except BayesdgError:
+        about = About.model_validate(read_json(folder / "run.json"))
+        records = read_records(folder / "records.jsonl")
+    except (BayesdgError, ValidationError):
         return False
+    whole = any(isinstance(record, ResultRecord) for record in records)
+    return whole and about.versions == versions() and (folder / "weights.safetensors").is_file()
 
 
 def versions() -> dict[str, str]:
