@@ -19,6 +19,7 @@ RESULT = ResultRecord(
     "target",
     "test",
     9,
+    0,
     50,
     {"accuracy": 0.5},
 )

@@ -17,6 +17,7 @@ def result(method: str, seed: int, domain: str, role: str, accuracy: float) -> R
         "test",
         9,
         0,
+        0,
         {"accuracy": accuracy},
     )  # type: ignore[arg-type]
 

@@ -49,9 +49,14 @@ class Episode:
 
     def to(self, device: torch.device | str) -> Episode:
         """The same episode on another device."""
-        return Episode(
-            self.images.to(device), self.labels.to(device), self.num_target, self.meta_target
-        )
+        images = self.images.to(device, non_blocking=True)
+        labels = self.labels.to(device, non_blocking=True)
+        return Episode(images, labels, self.num_target, self.meta_target)
+
+    def pinned(self) -> Episode:
+        """The same in page-locked memory, from where a GPU fetches it by itself."""
+        images = self.images if self.images.is_cuda else self.images.pin_memory()
+        return Episode(images, self.labels.pin_memory(), self.num_target, self.meta_target)
 
 
 class EpisodeSampler:

@@ -40,7 +40,10 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class ResultRecord:
-    """One part of one domain, 'test' or 'val', under the selected weights."""
+    """One part of one domain, 'test' or 'val', under the selected weights.
+
+    Images of classes that no source domain has are counted in `num_excluded` and in no metric.
+    """
 
     dataset: str
     method: str
@@ -52,6 +55,7 @@ class ResultRecord:
     role: Literal["source", "target"]
     part: Literal["val", "test"]
     num_images: int
+    num_excluded: int
     draws: int
     metrics: Mapping[str, float]
 

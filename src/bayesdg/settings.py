@@ -25,6 +25,59 @@ class _Stage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class DataSettings(_Stage):
+    """What is read, and how pixels get to the device."""
+
+    image_size: int | None = Field(
+        None, ge=8, le=4096, description="side in pixels; 16 digits, 28 MNIST, 224 folders"
+    )
+    resize: Literal["squash", "crop"] = Field(
+        "squash", description="both sides to the size, or the shorter one and the middle"
+    )
+    split: Literal["auto", "official", "seeded"] = Field(
+        "auto", description="published lists where there are any, or 90/10 by split_seed"
+    )
+    split_seed: int = Field(0, ge=0, description="of seeded splits and of random subsets")
+    split_file: Path | None = Field(None, description="CSV with path, domain, class, split")
+    bad_images: Literal["error", "skip"] = Field(
+        "error", description="stop with a list, or go on without them and record it"
+    )
+    subset: int | None = Field(
+        None, ge=20, description="training images of a rotated set; 2,000 MNIST, 10,000 Fashion"
+    )
+    channels: Literal[1, 3] | None = Field(
+        None, description="of a rotated set; 1, or 3 equal ones for colour networks"
+    )
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = Field(
+        "bilinear", description="of rotations"
+    )
+    augmentation: Literal["auto", "none", "photo"] = Field(
+        "auto", description="of training images; auto: photo for pictures, none for digits"
+    )
+    storage: Literal["auto", "device", "memory", "disk"] = Field(
+        "auto", description="where training pixels wait; auto: as near as they fit"
+    )
+    memory_limit_gb: float | None = Field(
+        None, gt=0, description="most that auto may hold; half of what is free by default"
+    )
+    cache: bool = Field(True, description="keep decoded pixels on disk for the next run")
+    prefetch: int = Field(2, ge=0, le=64, description="steps prepared ahead, from memory or disk")
+    workers: int = Field(2, ge=0, le=256, description="threads that prepare them")
+
+
+class AugmentationSettings(_Stage):
+    """The random changes of 'photo' augmentation; defaults are those of the released code."""
+
+    crop_low: float = Field(0.8, gt=0, le=2, description="least share of the area in a crop")
+    crop_high: float = Field(
+        1.2, gt=0, le=2, description="largest; beyond 1 the whole image is more likely"
+    )
+    crop_ratio: float = Field(4 / 3, ge=1, le=4, description="width : height, at most, both ways")
+    flip: float = Field(0.5, ge=0, le=1, description="probability of a mirror image")
+    jitter: float = Field(0.4, ge=0, le=1, description="of brightness, contrast and saturation")
+    grey: float = Field(0.0, ge=0, le=1, description="probability of a grey image")
+
+
 class ModelSettings(_Stage):
     """The network: backbone, last layers, draws."""
 
@@ -101,6 +154,9 @@ class EpisodeSettings(_Stage):
     without_invariance: Literal["pooled", "single-domain"] = Field(
         "pooled", description="the batches of methods that compare no domains"
     )
+    single_source: bool = Field(
+        False, description="with one source domain: go on without the invariance terms"
+    )
 
 
 class TrainingSettings(_Stage):
@@ -128,6 +184,8 @@ class Settings(_Stage):
     method: str = "bil"
     preset: str = "default"
     seed: int = Field(0, ge=0, lt=2**63)
+    data: DataSettings = DataSettings()
+    augmentation: AugmentationSettings = AugmentationSettings()
     model: ModelSettings = ModelSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     episode: EpisodeSettings = EpisodeSettings()

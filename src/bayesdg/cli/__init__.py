@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from bayesdg import __version__
+from bayesdg.cli.data import data_app
 from bayesdg.cli.methods import methods
 from bayesdg.cli.quickstart import quickstart
 from bayesdg.cli.terminal import messages
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command()(quickstart)
 app.command()(methods)
+app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)

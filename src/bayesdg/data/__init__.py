@@ -1,21 +1,25 @@
-"""Data sets by name."""
+"""Domains: data sets by name or by folder, their pixels, and what changes them in training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from bayesdg.data.digits import rotated_digits
-from bayesdg.data.domains import Domain, DomainDataset, Images, ImageSet, Split
-from bayesdg.names import choose
+from bayesdg.lazy import lazy
 
-DATASETS: dict[str, Callable[[], DomainDataset]] = {
-    "rotated-digits": rotated_digits,
-}
+if TYPE_CHECKING:
+    from bayesdg.data.domains import Domain, DomainDataset, Images, ImageSet, Split
+    from bayesdg.data.load import load_dataset
 
+__getattr__ = lazy(
+    __name__,
+    {
+        "Domain": "bayesdg.data.domains",
+        "DomainDataset": "bayesdg.data.domains",
+        "ImageSet": "bayesdg.data.domains",
+        "Images": "bayesdg.data.domains",
+        "Split": "bayesdg.data.domains",
+        "load_dataset": "bayesdg.data.load",
+    },
+)
 
-def load_dataset(name: str) -> DomainDataset:
-    """The data set called `name`."""
-    return choose("data set", name, DATASETS)()
-
-
-__all__ = ["DATASETS", "Domain", "DomainDataset", "ImageSet", "Images", "Split", "load_dataset"]
+__all__ = ["Domain", "DomainDataset", "ImageSet", "Images", "Split", "load_dataset"]

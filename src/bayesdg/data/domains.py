@@ -109,6 +109,7 @@ class DomainDataset:
         augmentation: What 'auto' augmentation means here.
         held_out_test: Whether the test images of a domain are in none of its other splits.
             Where they are, source domains are evaluated on their validation images instead.
+        skipped: Files that were left out, with the reason.
     """
 
     name: str
@@ -119,6 +120,7 @@ class DomainDataset:
     std: tuple[float, ...] = (1.0,)
     augmentation: Literal["none", "photo"] = "none"
     held_out_test: bool = True
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         shapes = set()

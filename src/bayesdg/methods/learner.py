@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bayesdg.episodes import Batching, Episode
+from bayesdg.errors import UsageError
 from bayesdg.models import Network, build_network
 from bayesdg.objectives import Objective, Terms
 from bayesdg.settings import Settings
@@ -63,14 +65,30 @@ def build_learner(
     in_channels: int,
     mean: Sequence[float] = (0.0,),
     std: Sequence[float] = (1.0,),
+    num_sources: int = 2,
 ) -> Learner:
-    """The learner that the settings describe, with its initial weights."""
+    """The learner that the settings describe, with its initial weights.
+
+    With a single source domain there is nothing to compare: a method with invariance is refused,
+    or trained without it where the settings allow that.
+    """
     method = settings.row
+    invariant = method.invariant_layers
+    if num_sources < 2 and invariant:
+        if not settings.episode.single_source:
+            raise UsageError(
+                f"{settings.method} compares domains, but there is only one source domain; add "
+                "one, take a method without invariance (erm, b, e, h), or train without that "
+                "part (episode.single_source = true)"
+            )
+        warnings.warn(
+            f"one source domain: {settings.method} is trained without its invariance terms",
+            stacklevel=2,
+        )
+        invariant = ()
     network = build_network(
         method, settings.model, num_classes, in_channels, settings.seed, mean, std
     )
-    objective = Objective(method.invariant_layers, settings.objective)
-    batching: Batching = (
-        "episode" if method.invariant_layers else settings.episode.without_invariance
-    )
+    objective = Objective(invariant, settings.objective)
+    batching: Batching = "episode" if invariant else settings.episode.without_invariance
     return LastLayers(network, objective, settings.model.draws, batching)

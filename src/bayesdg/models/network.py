@@ -58,13 +58,13 @@ class Network(nn.Module):
         heads: nn.ModuleDict,
         prior: Prior,
         settings: ModelSettings,
-        mean: Sequence[float] = (0.0,),
-        std: Sequence[float] = (1.0,),
+        mean: Tensor,
+        std: Tensor,
     ) -> None:
         super().__init__()
         # Saved with the weights, so that a stored network takes pictures as they are.
-        self.register_buffer("pixel_mean", torch.tensor(mean).view(-1, 1, 1))
-        self.register_buffer("pixel_std", torch.tensor(std).view(-1, 1, 1))
+        self.register_buffer("pixel_mean", mean.view(-1, 1, 1))
+        self.register_buffer("pixel_std", std.view(-1, 1, 1))
         self.backbone = backbone
         self.heads = heads
         self.prior = prior
@@ -167,4 +167,5 @@ def build_network(
     prior: Prior = GaussianPrior(1.0)
     if method.prior == "mixture":
         prior = ScaleMixturePrior(settings.pi, settings.std1, settings.std2)
-    return Network(backbone, heads, prior, settings, mean, std)
+    pixel_mean, pixel_std = (torch.tensor(x).expand(in_channels).clone() for x in (mean, std))
+    return Network(backbone, heads, prior, settings, pixel_mean, pixel_std)

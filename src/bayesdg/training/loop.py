@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import nn
@@ -16,7 +18,10 @@ from torch import nn
 from bayesdg.bayes import BayesLinear
 from bayesdg.chance import stream
 from bayesdg.data import Domain
-from bayesdg.episodes import EpisodeSampler
+from bayesdg.data.augment import augment
+from bayesdg.data.placing import placed
+from bayesdg.data.prefetch import prefetched
+from bayesdg.episodes import Episode, EpisodeSampler
 from bayesdg.errors import NumericError
 from bayesdg.evaluate.metrics import accuracy
 from bayesdg.evaluate.predict import predict_images
@@ -28,15 +33,28 @@ RECORD_EVERY = 10
 
 
 def fit(
-    learner: Learner, sources: Mapping[str, Domain], settings: Settings
+    learner: Learner,
+    sources: Mapping[str, Domain],
+    settings: Settings,
+    augmentation: Literal["none", "photo"] = "none",
 ) -> Iterator[StepRecord]:
-    """Train in place, yielding a record every few steps; ends on the selected weights."""
+    """Train in place, yielding a record every few steps; ends on the selected weights.
+
+    Args:
+        learner: What to train.
+        sources: Domains; train images are trained on, val images choose the weights.
+        settings: Of the run.
+        augmentation: What settings.data.augmentation = 'auto' stands for.
+    """
+    device = next(learner.parameters()).device
     train = {name: domain.train for name, domain in sources.items()}
     weights = settings.objective.weights(num_images=sum(len(images) for images in train.values()))
     sampler = EpisodeSampler(
-        train, settings.episode.batch_size, settings.episode.per_class, learner.batching
+        placed(train, device, settings.data),
+        settings.episode.batch_size,
+        settings.episode.per_class,
+        learner.batching,
     )
-    device = next(learner.parameters()).device
     steps = settings.training.steps
     optimiser = make_optimiser(learner, settings.training)
     schedule = make_schedule(optimiser, settings.training)
@@ -44,8 +62,7 @@ def fit(
     start = time.monotonic()
 
     learner.train()
-    for step in range(1, steps + 1):
-        episode = sampler.draw(stream(settings.seed, "episode", step)).to(device)
+    for step, episode in enumerate(episodes(sampler, settings, device, augmentation), start=1):
         terms = learner.terms(episode, stream(settings.seed, "weights", step, device))
         loss = terms.total(weights)
         optimiser.zero_grad()
@@ -72,6 +89,34 @@ def fit(
         seconds = time.monotonic() - start
         yield StepRecord(step, seconds, terms.numbers(), loss.item(), source_val, best)
     learner.load_state_dict(best_weights)
+
+
+def episodes(
+    sampler: EpisodeSampler,
+    settings: Settings,
+    device: torch.device,
+    augmentation: Literal["none", "photo"],
+) -> Iterator[Episode]:
+    """The episodes of a run, in order, on the device, augmented.
+
+    Each is a function of (seed, step) alone, so preparing some ahead changes nothing.
+    """
+    data, seed = settings.data, settings.seed
+    photo = (augmentation if data.augmentation == "auto" else data.augmentation) == "photo"
+
+    def draw(step: int) -> Episode:
+        episode = sampler.draw(stream(seed, "episode", step))
+        return episode.pinned() if device.type == "cuda" else episode
+
+    numbers = range(1, settings.training.steps + 1)
+    drawn = prefetched(draw, numbers, data.prefetch, data.workers)
+    for step, waiting in zip(numbers, drawn, strict=True):
+        episode = waiting.to(device)
+        if photo:
+            chance = stream(seed, "augmentation", step, device)
+            images = augment(episode.images, settings.augmentation, chance)
+            episode = replace(episode, images=images)
+        yield episode
 
 
 def validate(learner: Learner, sources: Mapping[str, Domain], draws: int) -> dict[str, float]:

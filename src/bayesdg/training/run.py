@@ -18,7 +18,8 @@ from safetensors.torch import save as to_safetensors
 
 from bayesdg import __version__
 from bayesdg.data import Domain, DomainDataset, Images, ImageSet
-from bayesdg.errors import BayesdgError, StoredRunError, UsageError
+from bayesdg.data.domains import Rows
+from bayesdg.errors import BayesdgError, DataError, StoredRunError, UsageError
 from bayesdg.evaluate.metrics import METRICS
 from bayesdg.evaluate.predict import Predictions, predict_images
 from bayesdg.methods.learner import Learner, build_learner
@@ -46,6 +47,7 @@ class Task(BaseModel):
     image_shape: tuple[int, ...]
     sources: tuple[str, ...]
     targets: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
 
 
 class About(BaseModel):
@@ -111,6 +113,7 @@ def train(
     settings: Settings,
     targets: Iterable[str] | None = None,
     on_step: Callable[[StepRecord], None] = lambda record: None,
+    device: str = "cpu",
 ) -> Run:
     """Train on the source domains, then evaluate every domain once.
 
@@ -123,6 +126,7 @@ def train(
         targets: Unseen domains; the data set's own by default. They are not touched before the
             weights are chosen.
         on_step: Is handed each record of the loop, for a progress bar.
+        device: Where to train, such as 'cuda'.
     """
     split = dataset.split(targets)
     task = Task(
@@ -131,27 +135,29 @@ def train(
         image_shape=dataset.image_shape,
         sources=tuple(split.sources),
         targets=tuple(split.targets),
+        skipped=dataset.skipped,
     )
     learner = build_learner(
-        settings, len(dataset.classes), dataset.image_shape[0], dataset.mean, dataset.std
-    )
+        settings,
+        len(dataset.classes),
+        dataset.image_shape[0],
+        dataset.mean,
+        dataset.std,
+        num_sources=len(split.sources),
+    ).to(device)
     records: list[Record] = []
     selected = 0
-    for record in fit(learner, split.sources, settings):
+    for record in fit(learner, split.sources, settings, dataset.augmentation):
         records.append(record)
         selected = record.step if record.best else selected
         on_step(record)
     run = Run(settings, task, learner, records)
-    roles: tuple[tuple[Literal["source", "target"], Iterable[Domain]], ...] = (
-        ("source", split.sources.values()),
-        ("target", split.targets.values()),
-    )
     source_part: Literal["val", "test"] = "test" if dataset.held_out_test else "val"
+    known = torch.cat([domain.train.labels for domain in split.sources.values()]).unique()
     results = [
-        evaluate_domain(run, domain, role, selected, "test" if role == "target" else source_part)
-        for role, domains in roles
-        for domain in domains
-    ]
+        evaluate_domain(run, d, "source", selected, source_part, known)
+        for d in split.sources.values()
+    ] + [evaluate_domain(run, d, "target", selected, "test", known) for d in split.targets.values()]
     return Run(settings, task, learner, [*records, *results])
 
 
@@ -160,12 +166,17 @@ def evaluate_domain(
     domain: Domain,
     role: Literal["source", "target"],
     step: int,
-    part: Literal["val", "test"] = "test",
+    part: Literal["val", "test"],
+    known_classes: torch.Tensor,
 ) -> ResultRecord:
-    """Every metric on one part of one domain."""
+    """Every metric on those images of one part of one domain that are of known classes."""
     images: ImageSet = getattr(domain, part)
-    predictions = run.predict(images.images)
-    labels = images.labels.numpy()
+    known = torch.isin(images.labels, known_classes)
+    if not known.any():
+        raise DataError(f"no {part} image of {domain.name} is of a class that was trained on")
+    pixels = images.images if known.all() else Rows(images.images, known.nonzero().squeeze(1))
+    predictions = run.predict(pixels)
+    labels = images.labels[known].numpy()
     settings = run.settings
     return ResultRecord(
         dataset=run.task.dataset,
@@ -178,6 +189,7 @@ def evaluate_domain(
         role=role,
         part=part,
         num_images=len(labels),
+        num_excluded=int((~known).sum()),
         draws=settings.prediction.draws if settings.row.is_bayesian else 0,
         metrics={name: f(predictions.log_probabilities, labels) for name, f in METRICS.items()},
     )
@@ -198,7 +210,9 @@ def load_run(folder: Path | str) -> Run:
         raise StoredRunError(f"{folder / 'run.json'}: {where}: {first['msg']}") from None
     # The weights are in the folder: the pretrained ones they began with are not needed again.
     bare = settings.replace({"model.pretrained": False, "model.weights": None})
-    learner = build_learner(bare, len(task.classes), task.image_shape[0])
+    learner = build_learner(
+        bare, len(task.classes), task.image_shape[0], num_sources=len(task.sources)
+    )
     path = folder / "weights.safetensors"
     try:
         learner.load_state_dict(read_tensors(path))

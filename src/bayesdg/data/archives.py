@@ -1,0 +1,84 @@
+"""Unpacking an archive that a person was given, without trusting it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from bayesdg.data.tree import shown
+from bayesdg.errors import DataError
+
+MAX_MEMBERS = 2_000_000
+MAX_BYTES = 200 * 2**30
+# Pictures hardly compress: what unpacks to much more than it weighs is no data set.
+MAX_RATIO = 100
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack a .zip or .tar(.gz, .xz, .bz2) so that `target` is there whole or not at all.
+
+    Refused: links, devices, paths that lead out, too many members, bombs. If everything lies in
+    one folder inside the archive, that folder becomes the target.
+    """
+    if target.exists():
+        raise DataError(f"{shown(target)} is there already; remove it first")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f".{target.name}.unpacking-{os.getpid()}")
+    fresh.mkdir()
+    try:
+        if zipfile.is_zipfile(archive):
+            _unzip(archive, fresh)
+        elif archive.is_file() and tarfile.is_tarfile(archive):
+            _untar(archive, fresh)
+        else:
+            raise DataError(f"{shown(archive)} is no zip or tar archive")
+        inside = [path for path in fresh.iterdir() if path.name != "__MACOSX"]
+        whole = inside[0] if len(inside) == 1 and inside[0].is_dir() else fresh
+        whole.replace(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _unzip(archive: Path, into: Path) -> None:
+    try:
+        with zipfile.ZipFile(archive) as file:
+            members = file.infolist()
+            links = [m.filename for m in members if stat.S_ISLNK(m.external_attr >> 16)]
+            _check(archive, (m.filename for m in members), sum(m.file_size for m in members), links)
+            file.extractall(into)
+    except (zipfile.BadZipFile, RuntimeError, EOFError) as error:
+        raise DataError(f"{shown(archive)} is damaged: {error}") from None
+
+
+def _untar(archive: Path, into: Path) -> None:
+    try:
+        with tarfile.open(archive) as file:
+            members = file.getmembers()
+            special = [m.name for m in members if not (m.isfile() or m.isdir())]
+            _check(archive, (m.name for m in members), sum(m.size for m in members), special)
+            file.extractall(into, filter="data")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise DataError(f"{shown(archive)} is damaged or unsafe: {error}") from None
+
+
+def _check(archive: Path, names: Iterable[str], num_bytes: int, special: list[str]) -> None:
+    place = shown(archive.name)
+    listed = list(names)
+    for name in listed:
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+            raise DataError(f"{place}: {shown(name)} leads out of the archive; refused")
+    if special:
+        raise DataError(f"{place}: {shown(special[0])} is a link or a device; refused")
+    if len(listed) > MAX_MEMBERS:
+        raise DataError(f"{place}: {len(listed)} files, more than {MAX_MEMBERS}; refused")
+    if num_bytes > min(MAX_BYTES, MAX_RATIO * archive.stat().st_size):
+        raise DataError(
+            f"{place}: unpacks to {num_bytes / 2**20:.0f} MiB from "
+            f"{archive.stat().st_size / 2**20:.0f}; refused as a bomb"
+        )

@@ -1,0 +1,216 @@
+"""Is this data fit to train on? Everything odd by name, before any training."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bayesdg.data.decode import BrokenImage, decode, read_bytes
+from bayesdg.data.folders import count_differences, listing
+from bayesdg.data.known import KNOWN
+from bayesdg.data.store import Progress
+from bayesdg.data.tree import Tree, shown
+from bayesdg.settings import DataSettings
+
+# In the format of sha256sum, so that `sha256sum -c` reads it, too.
+MANIFEST = "manifest.sha256"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found; every list holds readable lines or names.
+
+    Attributes:
+        name: Of the data set or folder.
+        counts: Images by domain and class.
+        broken: Path -> why it cannot be read.
+        odd: Path -> what is unusual, for files that can be read.
+        ignored: Reason -> number of files that are not counted as images.
+        duplicates: Groups of paths with the same content in several domains or classes.
+        look_alikes: The same for images that are equal when small and grey.
+        warnings: What a person should know; training would go on.
+        unsafe: Why training should not begin.
+    """
+
+    name: str
+    counts: Mapping[str, Mapping[str, int]]
+    broken: Mapping[str, str]
+    odd: Mapping[str, Sequence[str]]
+    ignored: Mapping[str, int]
+    duplicates: Sequence[Sequence[str]]
+    look_alikes: Sequence[Sequence[str]]
+    warnings: Sequence[str]
+    unsafe: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One file: content hash, look-alike hash, why it is broken, what is odd."""
+
+    digest: str
+    look: int | None
+    reason: str | None
+    oddities: tuple[str, ...]
+
+
+def check_folder(
+    name: str,
+    root: Path,
+    data: DataSettings,
+    progress: Progress = lambda done, total: None,
+    write_manifest: bool = False,
+) -> Report:
+    """Open every image of a folder data set and report.
+
+    Args:
+        name: A name in KNOWN, or a path.
+        root: Where named data sets lie.
+        data: Settings; bad_images = 'skip' makes broken images no reason to stop.
+        progress: Is told the number of images done.
+        write_manifest: Write manifest.sha256 into the folder; otherwise one that is there is
+            compared.
+    """
+    listed = listing(name, KNOWN.get(name), root, data)
+    tree = listed.tree
+    seen = _look_at(tree, progress)
+    paths = [shown(entry.path) for entry in tree.entries]
+    broken = {path: s.reason for path, s in zip(paths, seen, strict=True) if s.reason}
+    odd = {path: s.oddities for path, s in zip(paths, seen, strict=True) if s.oddities}
+    exact = _groups(tree, [s.digest for s in seen])
+    digest_of = {paths[row]: s.digest for row, s in enumerate(seen)}
+    alike = [
+        group
+        for group in _groups(tree, [s.look for s in seen], across_domains_only=True)
+        if len({digest_of[path] for path in group}) > 1
+    ]
+    warnings = [*tree.warnings, *_gaps(tree)]
+    if (known := KNOWN.get(name)) is not None:
+        warnings += count_differences(tree, known)
+    if exact:
+        warnings.append(f"{len(exact)} images are in several domains or classes, which leaks")
+    unsafe = _unsafe(tree, broken, skip=data.bad_images == "skip")
+    manifest = tree.root / MANIFEST
+    if write_manifest:
+        lines = (f"{s.digest}  {e.path}\n" for s, e in zip(seen, tree.entries, strict=True))
+        manifest.write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+    elif manifest.is_file():
+        unsafe += _manifest_differences(manifest, tree, seen)
+    # The official lists are read as well: they must fit what is there.
+    listed.parts({row: s.reason for row, s in enumerate(seen) if s.reason})
+    return Report(name, _counts(tree), broken, odd, tree.ignored, exact, alike, warnings, unsafe)
+
+
+def _look_at(tree: Tree, progress: Progress) -> list[_Seen]:
+    def one(path: Path) -> _Seen:
+        try:
+            content = read_bytes(path)
+        except BrokenImage as error:
+            return _Seen("", None, str(error), ())
+        digest = sha256(content).hexdigest()
+        try:
+            decoded = decode(content)
+        except BrokenImage as error:
+            return _Seen(digest, None, str(error), ())
+        return _Seen(digest, difference_hash(decoded.pixels), None, decoded.oddities)
+
+    seen = []
+    paths = [tree.root / entry.path for entry in tree.entries]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, result in enumerate(pool.map(one, paths), start=1):
+            seen.append(result)
+            if number % 64 == 0 or number == len(paths):
+                progress(number, len(paths))
+    return seen
+
+
+def difference_hash(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> int | None:
+    """Which neighbours in a 17 x 16 grey picture grow brighter, as 256 bits.
+
+    Resized and recompressed copies share it. None for a picture with too little in it to tell.
+    """
+    small = Image.fromarray(pixels).convert("L").resize((17, 16), Image.Resampling.BOX)
+    values = np.asarray(small).astype(int)
+    brighter = values[:, 1:] > values[:, :-1]
+    if not 32 <= int(brighter.sum()) <= 224:
+        return None
+    return int.from_bytes(np.packbits(brighter).tobytes(), "big")
+
+
+def _groups(
+    tree: Tree, keys: Sequence[object], across_domains_only: bool = False
+) -> list[list[str]]:
+    """Paths that share a key but not domain and class."""
+    rows_of: dict[object, list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        if key not in ("", None):
+            rows_of[key].append(row)
+    groups = []
+    for rows in rows_of.values():
+        entries = [tree.entries[row] for row in rows]
+        places = {e.domain if across_domains_only else (e.domain, e.label) for e in entries}
+        if len(places) > 1:
+            groups.append([shown(entry.path) for entry in entries])
+    return groups
+
+
+def _counts(tree: Tree) -> dict[str, dict[str, int]]:
+    counts = Counter((entry.domain, entry.label) for entry in tree.entries)
+    return {d: {c: counts[d, c] for c in tree.classes} for d in tree.domains}
+
+
+def _gaps(tree: Tree) -> list[str]:
+    """Classes that are missing somewhere, or too small to validate on."""
+    warnings = []
+    for domain, row in _counts(tree).items():
+        missing = [shown(label) for label, number in row.items() if number == 0]
+        single = [shown(label) for label, number in row.items() if number == 1]
+        if missing:
+            warnings.append(f"{shown(domain)} has no images of {', '.join(missing)}")
+        if single:
+            warnings.append(
+                f"{shown(domain)} has one image of {', '.join(single)}: no validation for that"
+            )
+    sizes = {domain: sum(row.values()) for domain, row in _counts(tree).items()}
+    small, large = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+    if sizes[large] >= 20 * sizes[small]:
+        warnings.append(
+            f"{shown(large)} has {sizes[large]} images, {shown(small)} {sizes[small]}: episodes "
+            "draw from every domain equally often, so the small one repeats"
+        )
+    return warnings
+
+
+def _unsafe(tree: Tree, broken: Mapping[str, str], skip: bool) -> list[str]:
+    unsafe = []
+    if broken and not skip:
+        unsafe.append(f"{len(broken)} broken images; mend or remove them, or use --skip-bad")
+    if len(tree.domains) < 2:
+        unsafe.append(f"only one domain, {shown(tree.domains[0])}: there is no unseen one")
+    if len(tree.classes) < 2:
+        unsafe.append(f"only one class, {shown(tree.classes[0])}: there is nothing to tell apart")
+    return unsafe
+
+
+def _manifest_differences(manifest: Path, tree: Tree, seen: Sequence[_Seen]) -> list[str]:
+    text = manifest.read_bytes().decode("utf-8", "surrogateescape")
+    lines = (line.partition("  ") for line in text.splitlines())
+    recorded = {path: digest for digest, _, path in lines if path}
+    found = {entry.path: s.digest for entry, s in zip(tree.entries, seen, strict=True)}
+    differences = []
+    for what, paths in (
+        ("changed", [p for p in found if p in recorded and recorded[p] != found[p]]),
+        ("missing", [p for p in recorded if p not in found]),
+        ("new", [p for p in found if p not in recorded]),
+    ):
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            differences.append(f"{what} since {MANIFEST} was written: {shown(paths[0])}{more}")
+    return differences

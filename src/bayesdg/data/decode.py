@@ -1,0 +1,157 @@
+"""One image file to RGB bytes, with everything unusual about it told.
+
+Whatever is in the file, the result is 8-bit RGB, upright, opaque: EXIF orientation is applied,
+alpha is laid on white, 16-bit grey is scaled (not clipped), the first frame of an animation is
+taken. What cannot be read is a BrokenImage with a reason; nothing is ever replaced or guessed.
+"""
+
+from __future__ import annotations
+
+import io
+import stat
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+Resize = Literal["squash", "crop"]
+
+# Bump when decoding changes what comes out: stored pixels are made anew.
+DECODER_VERSION = 1
+# The limit of Pillow's own warning; beyond it a file is a mistake or an attack.
+MAX_PIXELS = 89_478_485
+# Narrower than this an image has nothing to show at 224 pixels.
+TINY = 16
+SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+
+
+class BrokenImage(Exception):  # noqa: N818  (the name says what was found)
+    """A file that is no readable image; the message says why."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """An image and what was unusual about its file.
+
+    Attributes:
+        pixels: (H, W, 3), uint8.
+        oddities: Short names such as 'alpha on white' or '16 bit'; empty for most files.
+    """
+
+    pixels: NDArray[np.uint8]
+    oddities: tuple[str, ...]
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file; anything else is refused before it is opened."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BrokenImage("not a regular file")
+        content = path.read_bytes()
+    except OSError as error:
+        raise BrokenImage(f"cannot be read: {error.strerror}") from None
+    if not content:
+        raise BrokenImage("empty file")
+    return content
+
+
+def decode(content: bytes, size: int | None = None, resize: Resize = "squash") -> Decoded:
+    """The picture in a file's bytes.
+
+    Args:
+        content: The file.
+        size: Side of the square to return; None keeps the picture's own size.
+        resize: 'squash' resizes both sides, as the field does; 'crop' resizes the shorter side
+            and takes the middle.
+    """
+    oddities: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                width, height = image.size
+                if width * height > MAX_PIXELS:
+                    raise BrokenImage(_too_large(width * height))
+                picture = _to_rgb(image, oddities)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            raise BrokenImage(_too_large()) from None
+        except UnidentifiedImageError:
+            raise BrokenImage(_what_else(content)) from None
+        # Pillow's plugins raise nearly everything on damaged files, which is the file's fault.
+        except Exception as error:
+            if isinstance(error, BrokenImage):
+                raise
+            raise BrokenImage(f"damaged: {error}") from None
+    oddities += sorted({f"warning: {str(w.message).splitlines()[0]}" for w in caught})
+    if min(picture.size) < TINY:
+        oddities.append(f"tiny: {picture.width} x {picture.height}")
+    if size is not None:
+        picture = _fitted(picture, size, resize)
+    return Decoded(np.asarray(picture), tuple(oddities))
+
+
+def _to_rgb(image: Image.Image, oddities: list[str]) -> Image.Image:
+    """First frame, upright, 8 bit, opaque, RGB."""
+    if getattr(image, "is_animated", False):
+        oddities.append("animated")
+        image.seek(0)
+    turned = image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
+    image.load()
+    picture: Image.Image = image
+    if image.mode in SIXTEEN_BIT:
+        picture = _from_sixteen_bit(image, oddities)
+    elif image.mode == "F":
+        low, high = image.getextrema()
+        raise BrokenImage(f"float pixels ({low:g} to {high:g}); save as 8 or 16 bit")
+    elif image.mode not in ("RGB", "L", "1", "P", "RGBA", "LA", "PA", "RGBX"):
+        oddities.append(image.mode)
+    if turned:
+        oddities.append("turned by EXIF")
+        picture = ImageOps.exif_transpose(picture)
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        rgba = picture.convert("RGBA")
+        lowest: Any = rgba.getchannel("A").getextrema()
+        if lowest[0] < 255:
+            oddities.append("alpha on white")
+            white = Image.new("RGBA", rgba.size, "white")
+            return Image.alpha_composite(white, rgba).convert("RGB")
+    return picture.convert("RGB")
+
+
+def _from_sixteen_bit(image: Image.Image, oddities: list[str]) -> Image.Image:
+    """Grey of 0..65535 to 0..255; Pillow's own conversion would clip it to white."""
+    values = np.asarray(image).astype(np.int64)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > 65535:
+        raise BrokenImage(f"32-bit pixels ({low} to {high}); save as 8 or 16 bit")
+    oddities.append("16 bit")
+    grey = Image.fromarray(np.round(values / 257).astype(np.uint8))
+    grey.info = dict(image.info)
+    # The turn is read from here.
+    grey.getexif().update(image.getexif())
+    return grey
+
+
+def _fitted(picture: Image.Image, size: int, resize: Resize) -> Image.Image:
+    if picture.size == (size, size):
+        return picture
+    if resize == "crop":
+        return ImageOps.fit(picture, (size, size), Image.Resampling.BILINEAR)
+    return picture.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def _too_large(pixels: int | None = None) -> str:
+    seen = f"{pixels / 1e6:.0f} megapixels" if pixels else "too many pixels"
+    return f"{seen}; the limit is {MAX_PIXELS / 1e6:.0f}"
+
+
+def _what_else(content: bytes) -> str:
+    head = content[:200].lstrip().lower()
+    if head.startswith((b"<!doctype html", b"<html")):
+        return "an HTML page, not an image"
+    return "not an image"

@@ -1,0 +1,130 @@
+"""The data sets that have a name: where they are looked for, what they should hold.
+
+Imports no torch. Any other folder `domain/class/image` works by its path.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is published about a data set.
+
+    Attributes:
+        kind: How it is read.
+        about: One line.
+        folder: Below the root; '' for what needs no files.
+        page: Where a person gets it.
+        layout: What has to lie in the folder.
+        domains: Published names; empty for rotations.
+        aliases: Other spellings on disk -> the published name.
+        counts: Published number of images by domain and class, or by domain alone under ''.
+        num_classes: Published.
+    """
+
+    kind: Literal["digits", "idx", "folder"]
+    about: str
+    folder: str = ""
+    page: str = ""
+    layout: str = ""
+    domains: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    num_classes: int = 10
+
+
+PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+
+
+def _pacs(*numbers: int) -> dict[str, int]:
+    return dict(zip(PACS_CLASSES, numbers, strict=True))
+
+
+IDX_LAYOUT = "raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz"
+
+KNOWN = {
+    "rotated-digits": Known(
+        "digits", "scikit-learn's digits at 15-75 degrees, targets 0 and 90; nothing to download"
+    ),
+    "rotated-mnist": Known(
+        "idx", "2,000 MNIST images at 15-75 degrees, targets 0 and 90", "MNIST",
+        "bayesdg data get rotated-mnist", IDX_LAYOUT,
+    ),
+    "rotated-fashion-mnist": Known(
+        "idx", "10,000 Fashion-MNIST images at 15-75 degrees, targets 0 and 90", "FashionMNIST",
+        "bayesdg data get rotated-fashion-mnist", IDX_LAYOUT,
+    ),
+    "pacs": Known(
+        "folder", "photo, art painting, cartoon, sketch; 9,991 images of 7 classes", "PACS",
+        "https://domaingeneralization.github.io",
+        "DOMAIN/CLASS/IMAGE, and the official lists as splits/DOMAIN_{train,crossval}_kfold.txt",
+        ("art_painting", "cartoon", "photo", "sketch"),
+        {"art": "art_painting", "art-painting": "art_painting", "Art_painting": "art_painting"},
+        {
+            "art_painting": _pacs(379, 255, 285, 184, 201, 295, 449),
+            "cartoon": _pacs(389, 457, 346, 135, 324, 288, 405),
+            "photo": _pacs(189, 202, 182, 186, 199, 280, 432),
+            "sketch": _pacs(772, 740, 753, 608, 816, 80, 160),
+        },
+        7,
+    ),
+    "office-home": Known(
+        "folder", "art, clipart, product, real world; 15,588 images of 65 classes", "OfficeHome",
+        "https://www.hemanthdv.org/officeHomeDataset.html",
+        "DOMAIN/CLASS/IMAGE with the domains Art, Clipart, Product and Real World (or RealWorld)",
+        ("Art", "Clipart", "Product", "Real World"),
+        {
+            "RealWorld": "Real World", "Real_World": "Real World", "Real": "Real World",
+            "real_world": "Real World", "art": "Art", "clipart": "Clipart", "product": "Product",
+        },
+        {"Art": {"": 2427}, "Clipart": {"": 4365}, "Product": {"": 4439}, "Real World": {"": 4357}},
+        65,
+    ),
+}  # fmt: skip
+# Names under which people unpack them.
+OTHER_FOLDERS = {
+    "pacs": ("pacs", "kfold", "pacs_data"),
+    "office-home": ("office_home", "office-home", "OfficeHomeDataset_10072016", "OfficeHome_v1"),
+}
+
+
+def data_root(root: Path | None = None) -> Path:
+    """Where data sets are looked for: --root, else BAYESDG_DATA, else a folder of the user's."""
+    if root is not None:
+        return root.expanduser()
+    configured = os.environ.get("BAYESDG_DATA")
+    return Path(configured).expanduser() if configured else user_cache() / "data"
+
+
+def user_cache() -> Path:
+    """The user's folder for things that can be made again."""
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("BAYESDG_CACHE") or base / "bayesdg").expanduser()
+
+
+def place_of(name: str, root: Path) -> Path:
+    """The folder of a named data set, under whichever of its names it is there."""
+    candidates = [KNOWN[name].folder, *OTHER_FOLDERS.get(name, ())]
+    for candidate in candidates:
+        if (root / candidate).is_dir():
+            return root / candidate
+    return root / KNOWN[name].folder
+
+
+def is_present(name: str, root: Path) -> bool:
+    """Whether something lies where the data set would be."""
+    known = KNOWN[name]
+    place = place_of(name, root)
+    return known.kind == "digits" or (place / "raw" if known.kind == "idx" else place).is_dir()

@@ -1,0 +1,43 @@
+"""Data sets by name or by folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bayesdg.data.digits import rotated_digits, rotated_mnist
+from bayesdg.data.domains import DomainDataset
+from bayesdg.data.folders import folder_dataset
+from bayesdg.data.known import KNOWN, data_root
+from bayesdg.data.store import Progress
+from bayesdg.errors import UsageError
+from bayesdg.names import unknown
+from bayesdg.settings import DataSettings
+
+
+def load_dataset(
+    name: str,
+    root: Path | str | None = None,
+    data: DataSettings | None = None,
+    progress: Progress = lambda done, total: None,
+) -> DomainDataset:
+    """A data set by its name, or by the path of a folder `domain/class/image`.
+
+    Args:
+        name: A name that `bayesdg data list` shows, or a path.
+        root: Where named data sets lie; else BAYESDG_DATA, else a folder of the user's.
+        data: Settings; the defaults without.
+        progress: Is told how many images of a domain are decoded.
+    """
+    data = data or DataSettings()
+    known = KNOWN.get(name)
+    place = data_root(None if root is None else Path(root))
+    if known is None:
+        if not Path(name).expanduser().is_dir():
+            summary = f"{', '.join(KNOWN)}, or the path of a folder DOMAIN/CLASS/IMAGE"
+            raise UsageError(unknown("data set", name, KNOWN, summary=summary))
+        return folder_dataset(name, place, data, progress)
+    if known.kind == "digits":
+        return rotated_digits(data)
+    if known.kind == "idx":
+        return rotated_mnist(place, data, fashion=name == "rotated-fashion-mnist")
+    return folder_dataset(name, place, data, progress)
