@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import shutil
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -31,12 +33,12 @@ def unpack(archive: Path, target: Path) -> None:
     fresh = target.with_name(f".{target.name}.unpacking-{os.getpid()}")
     fresh.mkdir()
     try:
+        if not archive.is_file():
+            raise DataError(f"no archive at {shown(archive)}")
         if zipfile.is_zipfile(archive):
             _unzip(archive, fresh)
-        elif archive.is_file() and tarfile.is_tarfile(archive):
-            _untar(archive, fresh)
         else:
-            raise DataError(f"{shown(archive)} is no zip or tar archive")
+            _untar(archive, fresh)
         inside = [path for path in fresh.iterdir() if path.name != "__MACOSX"]
         whole = inside[0] if len(inside) == 1 and inside[0].is_dir() else fresh
         whole.replace(target)
@@ -62,8 +64,9 @@ def _untar(archive: Path, into: Path) -> None:
             special = [m.name for m in members if not (m.isfile() or m.isdir())]
             _check(archive, (m.name for m in members), sum(m.size for m in members), special)
             file.extractall(into, filter="data")
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{shown(archive)} is damaged or unsafe: {error}") from None
+    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "cut short"
+        raise DataError(f"{shown(archive)} is no whole zip or tar archive: {reason}") from None
 
 
 def _check(archive: Path, names: Iterable[str], num_bytes: int, special: list[str]) -> None:
@@ -71,7 +74,7 @@ def _check(archive: Path, names: Iterable[str], num_bytes: int, special: list[st
     listed = list(names)
     for name in listed:
         path = PurePosixPath(name.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        if path.is_absolute() or ".." in path.parts or ":" in path.as_posix()[:2]:
             raise DataError(f"{place}: {shown(name)} leads out of the archive; refused")
     if special:
         raise DataError(f"{place}: {shown(special[0])} is a link or a device; refused")

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from bayesdg.data.decode import BrokenImage, decode, read_bytes
@@ -22,6 +23,13 @@ from bayesdg.settings import DataSettings
 
 # In the format of sha256sum, so that `sha256sum -c` reads it, too.
 MANIFEST = "manifest.sha256"
+# Of 256: in how many bits two copies of a picture may differ.
+LOOK_ALIKE_BITS = 16
+# Every pair is compared, which takes a second for this many images and grows with the square.
+MOST_COMPARED = 20_000
+
+
+Hash = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class _Seen:
     """One file: content hash, look-alike hash, why it is broken, what is odd."""
 
     digest: str
-    look: int | None
+    look: Hash | None
     reason: str | None
     oddities: tuple[str, ...]
 
@@ -85,12 +93,6 @@ def check_folder(
     broken = {path: s.reason for path, s in zip(paths, seen, strict=True) if s.reason}
     odd = {path: s.oddities for path, s in zip(paths, seen, strict=True) if s.oddities}
     exact = _groups(tree, [s.digest for s in seen])
-    digest_of = {paths[row]: s.digest for row, s in enumerate(seen)}
-    alike = [
-        group
-        for group in _groups(tree, [s.look for s in seen], across_domains_only=True)
-        if len({digest_of[path] for path in group}) > 1
-    ]
     warnings = [*tree.warnings, *_gaps(tree)]
     if (known := KNOWN.get(name)) is not None:
         warnings += count_differences(tree, known)
@@ -105,7 +107,17 @@ def check_folder(
         unsafe += _manifest_differences(manifest, tree, seen)
     # The official lists are read as well: they must fit what is there.
     listed.parts({row: s.reason for row, s in enumerate(seen) if s.reason})
-    return Report(name, _counts(tree), broken, odd, tree.ignored, exact, alike, warnings, unsafe)
+    return Report(
+        name,
+        _counts(tree),
+        broken,
+        odd,
+        tree.ignored,
+        exact,
+        _look_alikes(tree, seen),
+        warnings,
+        unsafe,
+    )
 
 
 def _look_at(tree: Tree, progress: Progress) -> list[_Seen]:
@@ -131,32 +143,46 @@ def _look_at(tree: Tree, progress: Progress) -> list[_Seen]:
     return seen
 
 
-def difference_hash(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> int | None:
-    """Which neighbours in a 17 x 16 grey picture grow brighter, as 256 bits.
+def difference_hash(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> Hash | None:
+    """Which neighbours in a 17 x 16 grey picture grow brighter: 256 bits, as (4,) uint64.
 
-    Resized and recompressed copies share it. None for a picture with too little in it to tell.
+    Resized and recompressed copies differ in a few bits, other pictures in dozens. None for a
+    picture with too little in it to tell, such as a thin drawing on white.
     """
     small = Image.fromarray(pixels).convert("L").resize((17, 16), Image.Resampling.BOX)
     values = np.asarray(small).astype(int)
     brighter = values[:, 1:] > values[:, :-1]
-    if not 32 <= int(brighter.sum()) <= 224:
+    if not 80 <= int(brighter.sum()) <= 176:
         return None
-    return int.from_bytes(np.packbits(brighter).tobytes(), "big")
+    return np.packbits(brighter).view(np.uint64)
 
 
-def _groups(
-    tree: Tree, keys: Sequence[object], across_domains_only: bool = False
-) -> list[list[str]]:
-    """Paths that share a key but not domain and class."""
-    rows_of: dict[object, list[int]] = defaultdict(list)
-    for row, key in enumerate(keys):
-        if key not in ("", None):
-            rows_of[key].append(row)
+def _look_alikes(tree: Tree, seen: Sequence[_Seen]) -> list[list[str]]:
+    """Pairs from different domains whose difference hashes are nearly equal."""
+    rows = [row for row, s in enumerate(seen) if s.look is not None][:MOST_COMPARED]
+    hashes = np.array([seen[row].look for row in rows], dtype=np.uint64).reshape(-1, 4)
+    domains = np.array([tree.domains.index(tree.entries[row].domain) for row in rows])
+    pairs = []
+    for i, row in enumerate(rows):
+        distance = np.bitwise_count(hashes[i + 1 :] ^ hashes[i]).sum(-1)
+        near = (distance <= LOOK_ALIKE_BITS) & (domains[i + 1 :] != domains[i])
+        for j in near.nonzero()[0] + i + 1:
+            other = rows[j]
+            if seen[row].digest != seen[other].digest:
+                pairs.append([shown(tree.entries[r].path) for r in (row, other)])
+    return pairs
+
+
+def _groups(tree: Tree, digests: Sequence[str]) -> list[list[str]]:
+    """Paths that share content but not domain and class."""
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, digest in enumerate(digests):
+        if digest:
+            rows_of[digest].append(row)
     groups = []
     for rows in rows_of.values():
         entries = [tree.entries[row] for row in rows]
-        places = {e.domain if across_domains_only else (e.domain, e.label) for e in entries}
-        if len(places) > 1:
+        if len({(entry.domain, entry.label) for entry in entries}) > 1:
             groups.append([shown(entry.path) for entry in entries])
     return groups
 

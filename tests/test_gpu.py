@@ -1,0 +1,90 @@
+"""What only a GPU can show. Skipped where there is none."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from bayesdg.bayes import BayesLinear, ScaleMixturePrior
+from bayesdg.data import DomainDataset
+from bayesdg.data.augment import augment
+from bayesdg.episodes import EpisodeSampler
+from bayesdg.methods.learner import build_learner
+from bayesdg.objectives import categorical_invariance, gaussian_invariance
+from bayesdg.settings import AugmentationSettings, Settings
+from bayesdg.training.run import train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+MakeSettings = Callable[..., Settings]
+
+
+def test_terms_agree_with_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    target, source = torch.randn(3, 40, 7, generator=generator), torch.randn(3, 90, 7)
+    y_t, y_i = torch.arange(40) % 7, torch.arange(90) % 7
+    for function in (
+        lambda t, a, s, b: categorical_invariance(t, a, s, b),
+        lambda t, a, s, b: gaussian_invariance(t, t.exp(), a, s, s.exp(), b, 7),
+    ):
+        here = function(target, y_t, source, y_i)
+        there = function(target.cuda(), y_t.cuda(), source.cuda(), y_i.cuda())
+        torch.testing.assert_close(there.cpu(), here, rtol=1e-5, atol=1e-6)
+
+
+def test_quadrature_agrees_with_the_cpu_and_keeps_little_memory() -> None:
+    torch.manual_seed(0)
+    layer = BayesLinear(2048, 2048)
+    here = layer.kl(ScaleMixturePrior(), "quadrature")
+    layer.cuda()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    kl = layer.kl(ScaleMixturePrior(), "quadrature")
+    kept = torch.cuda.memory_allocated() - before
+    kl.backward()
+    assert abs(kl.item() / here.item() - 1) < 1e-5
+    assert kept < 8 * layer.weight_mu.nbytes
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_terms_are_finite_float32_under_autocast(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, dtype: torch.dtype
+) -> None:
+    learner = build_learner(tiny_settings("j-deep-invariant"), 3, 1).cuda()
+    train_sets = {n: d.train for n, d in tiny_dataset.split().sources.items()}
+    sampler = EpisodeSampler(train_sets, 8, 2, "episode")
+    episode = sampler.draw(torch.Generator().manual_seed(0)).to("cuda")
+    with torch.autocast("cuda", dtype=dtype):
+        terms = learner.terms(episode, torch.Generator("cuda").manual_seed(0))
+    for value in terms.values.values():
+        assert value.dtype == torch.float32
+        assert torch.isfinite(value)
+
+
+@pytest.mark.parametrize("storage", ["device", "memory", "disk"])
+def test_training_and_prediction_run_there(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, storage: str
+) -> None:
+    changes = {"training.steps": 60, "training.learning_rate": 3e-3, "data.storage": storage}
+    run = train(tiny_dataset, tiny_settings("bil", changes), device="cuda")
+    assert min(r.metrics["accuracy"] for r in run.results if r.role == "source") > 0.9
+    images = tiny_dataset.domains["far"].test.images
+    there = run.predict(images, draws=0).probabilities
+    run.learner.cpu()
+    np.testing.assert_allclose(run.predict(images, draws=0).probabilities, there, atol=1e-3)
+
+
+def test_augmentation_agrees_with_the_cpu() -> None:
+    from bayesdg.data.augment import Changes, apply, draw
+
+    images = torch.randint(256, (9, 3, 64, 64), dtype=torch.uint8)
+    changes = draw(9, 64, AugmentationSettings(grey=0.3), torch.Generator().manual_seed(0))
+    there = Changes(**{name: value.cuda() for name, value in vars(changes).items()})
+    torch.testing.assert_close(
+        apply(images.cuda(), there).cpu(), apply(images, changes), atol=1e-4, rtol=0
+    )
+    own = torch.Generator("cuda").manual_seed(0)
+    assert augment(images.cuda(), AugmentationSettings(), own).is_cuda
