@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from bayesdg.data import Domain, DomainDataset
-from bayesdg.settings import Settings, preset
+from bayesdg.presets import preset
+from bayesdg.settings import Settings
 from worlds import TINY, image_set
 
 SHIFTS = {"near": 0.0, "mid": 0.5, "third": 1.0, "far": 2.0}

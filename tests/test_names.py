@@ -4,7 +4,7 @@ from bayesdg.data import load_dataset
 from bayesdg.errors import UsageError
 from bayesdg.methods import get_method
 from bayesdg.names import choose
-from bayesdg.settings import preset
+from bayesdg.presets import preset
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 
 from bayesdg.errors import UsageError
 from bayesdg.methods import METHODS
-from bayesdg.settings import PRESETS, Settings, preset, settings_from
+from bayesdg.presets import PRESETS, preset
+from bayesdg.settings import Settings, settings_from
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from bayesdg.data import Domain, DomainDataset, ImageSet, load_dataset
     from bayesdg.methods import METHODS
     from bayesdg.objectives import categorical_invariance, gaussian_invariance
-    from bayesdg.settings import Settings, preset
+    from bayesdg.presets import preset
+    from bayesdg.settings import Settings
     from bayesdg.training.run import Run, load_run, train
 
 _HOME = {
@@ -31,7 +32,7 @@ _HOME = {
     "categorical_invariance": "bayesdg.objectives",
     "gaussian_invariance": "bayesdg.objectives",
     "Settings": "bayesdg.settings",
-    "preset": "bayesdg.settings",
+    "preset": "bayesdg.presets",
     "Run": "bayesdg.training.run",
     "load_run": "bayesdg.training.run",
     "train": "bayesdg.training.run",

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 from bayesdg.data import load_dataset
+from bayesdg.presets import preset
 from bayesdg.records import ResultRecord, StepRecord, read_records
-from bayesdg.settings import Settings, preset
+from bayesdg.settings import Settings
 from bayesdg.training.run import is_finished, run_name, train
 
 DATASET = "rotated-digits"

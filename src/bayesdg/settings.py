@@ -1,4 +1,4 @@
-"""Everything that can be set, with ranges, and the three presets.
+"""Everything that can be set, with its range.
 
 One small frozen model per stage. Whatever was used is written beside the results as JSON, so a
 run can be repeated from its own record. Imports no torch.
@@ -6,7 +6,7 @@ run can be repeated from its own record. Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bayesdg.errors import UsageError
 from bayesdg.methods.rows import Method, get_method
-from bayesdg.names import choose, unknown
+from bayesdg.names import unknown
 
 Weight = Annotated[float, Field(ge=0)]
 
@@ -244,76 +244,3 @@ def _unknown_setting(path: list[str], place: object) -> str:
     return message.replace(f"{path[-1]!r}", f"{prefix + path[-1]!r}", 1).replace(
         "did you mean '", f"did you mean '{prefix}", 1
     )
-
-
-def paper(method: str) -> Settings:
-    """As printed, wherever print is definite (section 4.1, eqs. 7, 9, 11 and 12).
-
-    Print leaves open: lambda_phi (0.1 in section 4.1, 1 in appendix C; the former here), the
-    distance of the deterministic rows, and test time. Loss weights are those of unscaled sums.
-    """
-    return settings_from(
-        {
-            "method": method,
-            "preset": "paper",
-            "model": {"batch_norm": "joint", "combine": "product", "kl": "monte-carlo"},
-            "objective": {
-                "likelihood": "elbo",
-                "feature_scale": "sum",
-                "feature_twin": "euclidean",
-                "lambda_psi": 100,
-                "lambda_phi": 0.1,
-                "kl_unit": "one",
-                "kl_psi": 1,
-                "kl_phi": 1,
-            },
-        }
-    )
-
-
-def released(method: str) -> Settings:
-    """As the authors' code does it, which differs from print in most places (docs/method.md)."""
-    return settings_from(
-        {
-            "method": method,
-            "preset": "released",
-            "model": {
-                "batch_norm": "grouped",
-                "equal_depth": False,
-                "combine": "product",
-                "kl": "monte-carlo",
-            },
-            "objective": {
-                "likelihood": "marginal",
-                "classifier_invariance": "released",
-                "feature_scale": "mean",
-                "feature_twin": "euclidean",
-                "lambda_psi": 100,
-                "lambda_phi": 1,
-                # 1e-5 and 1e-7 there, on a log ratio summed over 10 draws.
-                "kl_unit": "one",
-                "kl_psi": 1e-4,
-                "kl_phi": 1e-6,
-            },
-            "episode": {"per_class": 32, "without_invariance": "single-domain"},
-            "training": {"weight_decay": 5e-4, "decay_bayesian": True, "schedule": "step"},
-            "prediction": {"draws": 0},
-        }
-    )
-
-
-def default(method: str) -> Settings:
-    """Ours: exact terms, a true ELBO for psi, a tempered one for phi, linear cost in draws."""
-    return settings_from({"method": method, "preset": "default"})
-
-
-PRESETS: dict[str, Callable[[str], Settings]] = {
-    "default": default,
-    "paper": paper,
-    "released": released,
-}
-
-
-def preset(name: str = "default", method: str = "bil", seed: int = 0) -> Settings:
-    """The settings of a preset for one method."""
-    return choose("preset", name, PRESETS)(method).replace({"seed": seed})

@@ -6,7 +6,7 @@ import torch
 from scipy import ndimage
 
 from bayesdg.data import DomainDataset, load_dataset
-from bayesdg.data.digits import rotate
+from bayesdg.data.rotated import rotate
 from bayesdg.errors import UsageError
 
 

@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from bayesdg.errors import DataError, NumericError
-from bayesdg.evaluate.metrics import METRICS, accuracy, ece, nll
+from bayesdg.evaluate.metrics import METRICS, accuracy, confidence, ece, nll
 
 
 def example(num: int = 500, num_classes: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -36,6 +36,11 @@ def test_ece_of_a_worked_case() -> None:
     """Two bins: confidence .8 with accuracy 1/2 (gap .3), .6 with accuracy 1 (gap .4)."""
     p = np.array([[0.8, 0.2], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4]])
     assert ece(np.log(p), np.array([0, 1, 0, 0])) == pytest.approx((2 * 0.3 + 2 * 0.4) / 4)
+
+
+def test_confidence_is_the_mean_of_the_largest_probability() -> None:
+    p = np.array([[0.8, 0.2], [0.4, 0.6]])
+    assert confidence(np.log(p), np.array([0, 0])) == pytest.approx(0.7)
 
 
 def test_ece_of_calibrated_predictions_tends_to_zero() -> None:

@@ -8,7 +8,7 @@ from torch.distributions import Categorical
 from bayesdg.errors import DataError, NumericError
 from bayesdg.evaluate.predict import predict_images, summarise
 from bayesdg.methods.learner import Learner, build_learner
-from bayesdg.settings import preset
+from bayesdg.presets import preset
 
 IMAGES = torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 

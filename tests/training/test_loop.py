@@ -53,7 +53,7 @@ def test_same_seed_gives_the_same_bits_twice(
 def test_every_row_trains_under_every_preset(
     tiny_dataset: DomainDataset, method: str, preset: str
 ) -> None:
-    from bayesdg.settings import preset as make
+    from bayesdg.presets import preset as make
     from worlds import TINY
 
     settings = make(preset, method).replace({**TINY, "training.steps": 2})

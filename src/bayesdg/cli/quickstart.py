@@ -36,7 +36,7 @@ def quickstart(
     90 degrees are never seen in training. Nothing is downloaded.
     """
     from bayesdg.methods import get_method
-    from bayesdg.settings import PRESETS
+    from bayesdg.presets import PRESETS
     from bayesdg.tables import by_method
 
     methods = tuple(dict.fromkeys(method or COMPARED))

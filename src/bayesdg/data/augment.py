@@ -19,6 +19,7 @@ from bayesdg.settings import AugmentationSettings
 
 # torchvision's attempts at a crop that fits before it takes the whole image.
 ATTEMPTS = 10
+CACHED_VALUES = 2**18
 # ITU-R 601, as torchvision and Pillow use it.
 LUMA = (0.2989, 0.587, 0.114)
 
@@ -81,8 +82,21 @@ def draw(
 
 def apply(images: Tensor, changes: Changes) -> Tensor:
     """(n, C, S, S) uint8 -> (n, C, S, S) float in 0..1."""
+    if images.device.type != "cpu":
+        return _apply(images, changes)
+    # A few images at a time stay in a core's cache, which is worth a factor of two.
+    out = torch.empty(images.shape, dtype=torch.float32)
+    chunk = max(1, CACHED_VALUES // images[0].numel()) if len(images) else 1
+    for start in range(0, len(images), chunk):
+        part = slice(start, start + chunk)
+        own = Changes(**{name: value[part] for name, value in vars(changes).items()})
+        out[part] = _apply(images[part], own)
+    return out
+
+
+def _apply(images: Tensor, changes: Changes) -> Tensor:
     x = _crop(images.float() / 255, changes)
-    x = (x * _per_image(changes.brightness)).clamp_(0, 1)
+    x = x.mul_(_per_image(changes.brightness)).clamp_(0, 1)
     mean = _luma(x).mean((1, 2, 3), keepdim=True)
     x = torch.lerp(mean, x, _per_image(changes.contrast)).clamp_(0, 1)
     if x.shape[1] == 1:

@@ -32,6 +32,12 @@ def nll(log_probabilities: Floats, labels: Integers) -> float:
     return float(-log_probabilities[np.arange(len(labels)), labels].astype(np.float64).mean())
 
 
+def confidence(log_probabilities: Floats, labels: Integers) -> float:
+    """Mean of the largest probability; beside the accuracy it says which way a method errs."""
+    _check(log_probabilities, labels)
+    return float(np.exp(log_probabilities.max(-1).astype(np.float64)).mean())
+
+
 def ece(log_probabilities: Floats, labels: Integers, num_bins: int = 15) -> float:
     """Expected calibration error: |confidence - accuracy| over bins of equal width.
 
@@ -51,7 +57,7 @@ def ece(log_probabilities: Floats, labels: Integers, num_bins: int = 15) -> floa
     return float(np.abs(gap).sum() / len(labels))
 
 
-METRICS = {"accuracy": accuracy, "nll": nll, "ece": ece}
+METRICS = {"accuracy": accuracy, "nll": nll, "ece": ece, "confidence": confidence}
 
 
 def _check(log_probabilities: Floats, labels: Integers) -> None:
