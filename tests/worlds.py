@@ -2,7 +2,7 @@
 
 import torch
 
-from bayesdg.data import ImageSet
+from bayesdg.data import Domain, ImageSet
 
 TINY = {
     "model.backbone": "small-cnn",
@@ -23,3 +23,22 @@ def image_set(num: int, num_classes: int, seed: int, shift: float = 0.0) -> Imag
     patterns = torch.stack([row - 3, column - 3, row - column]).abs() <= 1
     noise = torch.randn(num, 1, 8, 8, generator=generator)
     return ImageSet(2.0 * patterns[labels].unsqueeze(1) + shift + 0.3 * noise, labels)
+
+
+class Sealed:
+    """Images that must not be looked at."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __getitem__(self, index: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("images of the target were opened")
+
+
+def sealed(domain: Domain) -> Domain:
+    """The domain, with images that must not be looked at."""
+    parts = {}
+    for part in ("train", "val", "test"):
+        images: ImageSet = getattr(domain, part)
+        parts[part] = ImageSet(Sealed(tuple(images.images.shape)), images.labels)
+    return Domain(domain.name, **parts)

@@ -234,6 +234,37 @@ def test_pacs_reads_the_official_lists_or_a_seeded_split(tmp_path: Path) -> None
     assert len(seeded.domains["photo"].val) == 0  # a tenth of three is none
 
 
+# Folder, and some domains and classes, as these data sets are distributed.
+OTHERS = {
+    "VLCS": ["Caltech101", "LabelMe", "SUN09", "VOC2007"],
+    "terra_incognita": ["location_38", "location_43", "location_46", "location_100"],
+    "domain_net": ["clipart", "infograph", "painting", "quickdraw", "real", "sketch"],
+    "office_caltech_10": ["amazon", "caltech", "dslr", "webcam"],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_benchmarks_work_without_code(
+    name: str, tmp_path: Path, tiny_settings: MakeSettings
+) -> None:
+    layout = {domain: {"bird": 10, "The_Eiffel_Tower": 10} for domain in OTHERS[name]}
+    dataset = load_dataset(str(make_tree(tmp_path / name, layout)), data=SMALL)
+    assert list(dataset.domains) == OTHERS[name]  # location_100 after location_46
+    run = trained(dataset, tiny_settings("bil"), target=OTHERS[name][0])
+    assert run.results[-1].num_images == 20
+
+
+def test_counts_other_than_published_travel_with_the_run(
+    tmp_path: Path, tiny_settings: MakeSettings
+) -> None:
+    layout = {domain: {"dog": 10, "cat": 10} for domain in PACS_LAYOUT}
+    make_tree(tmp_path / "PACS", layout)
+    dataset = load_dataset("pacs", tmp_path, SMALL)
+    assert "photo/dog has 10 images, published are 189" in dataset.notes
+    run = trained(dataset, tiny_settings("erm"), target="photo")
+    assert run.task.notes == dataset.notes
+
+
 @pytest.mark.parametrize("spelling", ["Real World", "RealWorld"])
 def test_office_home_in_both_spellings(tmp_path: Path, spelling: str) -> None:
     layout = {d: {"Alarm Clock": 10, "Bed": 10} for d in ("Art", "Clipart", "Product", spelling)}

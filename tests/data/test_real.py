@@ -1,6 +1,7 @@
 """The real data sets, where BAYESDG_DATA holds them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ import torch
 from bayesdg.data import load_dataset
 from bayesdg.data.check import check_folder
 from bayesdg.data.known import KNOWN, data_root, is_present
+from bayesdg.methods.learner import build_learner
 from bayesdg.settings import DataSettings, Settings
+from bayesdg.training.loop import fit, validate
 from bayesdg.training.run import train
+from worlds import sealed
 
 pytestmark = pytest.mark.data
 
@@ -44,6 +48,21 @@ def test_pacs_has_the_official_split() -> None:
     for domain in dataset.domains.values():
         rows = [set(part.images.rows.tolist()) for part in (domain.train, domain.val)]  # type: ignore[attr-defined]
         assert not rows[0] & rows[1]
+
+
+def test_the_target_of_pacs_is_never_opened_while_training(
+    tiny_settings: Callable[..., Settings],
+) -> None:
+    dataset = load_dataset("pacs", root_of("pacs"), DataSettings(image_size=32))
+    assert dataset.notes == ()
+    domains = {**dataset.domains, "sketch": sealed(dataset.domains["sketch"])}
+    sources = replace(dataset, domains=domains).split("sketch").sources
+    settings = tiny_settings("bil")
+    learner = build_learner(settings, 7, 3, dataset.mean, dataset.std)
+    records = list(fit(learner, sources, settings, dataset.augmentation))
+    assert records[-1].source_val is not None
+    with pytest.raises(AssertionError, match="were opened"):
+        validate(learner, {"sketch": domains["sketch"]}, draws=0)
 
 
 def test_pacs_trains(tiny_settings: Callable[..., Settings]) -> None:

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from bayesdg.bayes import BayesLinear
-from bayesdg.data import Domain, DomainDataset, ImageSet
+from bayesdg.data import DomainDataset, ImageSet
 from bayesdg.errors import NumericError
 from bayesdg.methods import METHODS
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.records import StepRecord
 from bayesdg.settings import Settings, TrainingSettings
 from bayesdg.training.loop import fit, make_optimiser, make_schedule, validate
+from worlds import sealed
 
 MakeSettings = Callable[..., Settings]
 
@@ -106,24 +107,10 @@ def test_the_selected_weights_are_the_best_and_latest_by_source_validation(
     assert mean == pytest.approx(means[best])
 
 
-class Sealed:
-    """Images that must not be looked at."""
-
-    def __init__(self, images: torch.Tensor) -> None:
-        self.shape = images.shape
-
-    def __getitem__(self, index: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("images of the target were opened")
-
-
 def test_the_target_is_never_opened_while_training(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings
 ) -> None:
-    def sealed(images: ImageSet) -> ImageSet:
-        return ImageSet(Sealed(images.images), images.labels)
-
-    far = tiny_dataset.domains["far"]
-    far = Domain("far", sealed(far.train), sealed(far.val), sealed(far.test))
+    far = sealed(tiny_dataset.domains["far"])
     dataset = replace(tiny_dataset, domains={**tiny_dataset.domains, "far": far})
     learner, records = fitted(dataset, tiny_settings("bil"))
     assert records[-1].source_val is not None

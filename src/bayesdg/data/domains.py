@@ -110,6 +110,7 @@ class DomainDataset:
         held_out_test: Whether the test images of a domain are in none of its other splits.
             Where they are, source domains are evaluated on their validation images instead.
         skipped: Files that were left out, with the reason.
+        notes: What a person should know, such as counts other than the published ones.
     """
 
     name: str
@@ -121,6 +122,7 @@ class DomainDataset:
     augmentation: Literal["none", "photo"] = "none"
     held_out_test: bool = True
     skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         shapes = set()

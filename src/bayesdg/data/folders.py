@@ -83,7 +83,9 @@ def folder_dataset(
     if broken and data.bad_images == "error":
         raise DataError(broken_message(tree, broken))
     title = name if known else tree.root.name
-    return _assembled(title, tree, files.parts(broken), rows, stored, broken)
+    notes = [*tree.warnings, *(count_differences(tree, known) if known else ())]
+    assembled = _assembled(title, tree, files.parts(broken), rows, stored, broken)
+    return replace(assembled, notes=tuple(notes))
 
 
 def broken_message(tree: Tree, broken: Mapping[int, str]) -> str:

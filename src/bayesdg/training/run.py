@@ -48,6 +48,7 @@ class Task(BaseModel):
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class About(BaseModel):
@@ -136,6 +137,7 @@ def train(
         sources=tuple(split.sources),
         targets=tuple(split.targets),
         skipped=dataset.skipped,
+        notes=dataset.notes,
     )
     learner = build_learner(
         settings,

@@ -1,0 +1,82 @@
+"""docs/results.md against the records it is said to come from."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from bayesdg.records import ResultRecord, read_records
+from bayesdg.tables import by_method
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def quickstart_results() -> list[ResultRecord]:
+    return [
+        record
+        for path in sorted((ROOT / "results" / "quickstart").glob("*/records.jsonl"))
+        for record in read_records(path)
+        if isinstance(record, ResultRecord)
+    ]
+
+
+def test_quickstart_table_is_that_of_the_records() -> None:
+    for method, row in by_method(quickstart_results()).items():
+        line = re.search(rf"^\| {method} \|(.*±.*±.*)\|$", PAGE, re.MULTILINE)
+        assert line is not None, method
+        printed = [float(n) for n in re.findall(r"[\d.]+", line.group(1))]
+        expected = []
+        for metric, scale, digits in (("accuracy", 100, 1), ("nll", 1, 3), ("ece", 100, 1)):
+            for role in ("source", "target"):
+                cell = row[metric, role]
+                assert cell.num_seeds == 5
+                assert cell.std is not None
+                expected += [round(scale * cell.mean, digits), round(scale * cell.std, digits)]
+        assert printed == pytest.approx(expected)
+
+
+def test_confidence_is_as_the_text_says() -> None:
+    """Too sure by 7 points out for erm; too cautious by 4 in and 13 out for bil."""
+    rows = by_method(quickstart_results())
+    gap = {
+        (method, role): row["confidence", role].mean - row["accuracy", role].mean
+        for method, row in rows.items()
+        for role in ("source", "target")
+    }
+    assert round(100 * gap["erm", "target"]) == 7
+    assert round(100 * gap["bil", "source"]) == -4
+    assert round(100 * gap["bil", "target"]) == -13
+
+
+def test_every_seed_says_the_same() -> None:
+    errors: dict[tuple[str, int], float] = {}
+    for result in quickstart_results():
+        if result.role == "target":
+            key = (result.method, result.seed)
+            errors[key] = errors.get(key, 0) + (1 - result.metrics["accuracy"]) / 2
+    for seed in range(5):
+        assert errors["bil", seed] < 0.56 * errors["erm", seed]
+
+
+@pytest.mark.parametrize("machine", ["gpu", "cpu"])
+def test_speed_table_is_that_of_the_benchmark(machine: str) -> None:
+    stored = json.loads((ROOT / "results" / "speed" / f"data-{machine}.json").read_text())
+    speeds = [f"{value:,.0f}" for value in stored["images_per_second"].values()]
+    share = f"{100 * stored['augmentation_share']:.1f}%"
+    assert f"| {' | '.join(speeds)} | {stored['augmentation_ms']:.1f} ms |" in PAGE
+    assert f"| {share} |" in PAGE
+
+
+def test_settings_table_is_that_of_the_benchmark() -> None:
+    rows = json.loads((ROOT / "results" / "quickstart-settings.json").read_text())["rows"]
+    lines = re.findall(r"^\| (erm|bil) \| (.*) \| ([\d.]+) \| ([\d.]+) ± ([\d.]+) \|$", PAGE, re.M)
+    assert len(lines) == len(rows)
+    for (method, _, *figures), row in zip(lines, rows, strict=True):
+        held_out = row["held_out"]
+        expected = [statistics.mean(row["source_val"]), statistics.mean(held_out)]
+        expected.append(statistics.stdev(held_out))
+        assert method == row["method"]
+        assert [float(f) for f in figures] == pytest.approx([100 * e for e in expected], abs=0.051)
