@@ -80,3 +80,12 @@ def test_settings_table_is_that_of_the_benchmark() -> None:
         expected.append(statistics.stdev(held_out))
         assert method == row["method"]
         assert [float(f) for f in figures] == pytest.approx([100 * e for e in expected], abs=0.051)
+
+
+def test_kl_table_is_that_of_the_benchmark() -> None:
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "kl.json").read_text())["rows"]
+    for row in rows:
+        times = f"{row['quadrature_ms']:.1f} ms | {row['monte_carlo_ms']:.1f} ms"
+        noise = f"{100 * row['gradient_noise']:.0f} %"
+        assert f"| {row['width']} x {row['width']} | {times} | {noise} |" in page

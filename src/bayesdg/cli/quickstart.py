@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,14 +68,26 @@ def quickstart(
         "weights chosen by accuracy on validation images of the source domains",
         style="dim",
     )
-    python = f"import bayesdg as bd; print(bd.load_run({str(folders[-1])!r}).results[-1])"
+    python, program = _how_to_call_again()
+    look = f"import bayesdg as bd; print(bd.load_run({json.dumps(str(folders[-1]))}).results[-1])"
     typer.echo(f"""
 written to {out}: settings, records and weights of each run
 
 next
-  bayesdg quickstart --seeds 5      is the difference there for every seed?
-  bayesdg methods                   every row of the paper's ablations
-  python -c {shlex.quote(python)}""")
+  {program} quickstart --seeds 5    is the difference there for every seed?
+  {program} methods                 every row of the paper's ablations
+  {program} data list               data sets with names; any folder works, too
+  {python} -c {shlex.quote(look)}""")
+
+
+def _how_to_call_again() -> tuple[str, str]:
+    """The interpreter and this program, as the person at the keyboard can type them."""
+    python = Path(sys.executable)
+    with suppress(ValueError):
+        python = python.relative_to(Path.cwd())
+    if Path(sys.argv[0]).stem == "bayesdg":
+        return "python", "bayesdg"
+    return shlex.quote(str(python)), f"{shlex.quote(str(python))} -m bayesdg"
 
 
 def _method_table(title: str, rows: dict[str, Row]) -> Table:
