@@ -82,14 +82,15 @@ def loader_batches(folder: Path, device: torch.device) -> Iterator[torch.Tensor]
 
 def our_batches(folder: Path, device: torch.device, storage: str) -> Iterator[torch.Tensor]:
     """Augmented episodes as the training loop gets them."""
-    data = DataSettings(storage=storage, workers=4, prefetch=4)  # type: ignore[arg-type]
+    data = DataSettings(storage=storage)  # type: ignore[arg-type]
     dataset = load_dataset(str(folder), data=data)
     names = list(dataset.domains)[:3]
     train = placed({name: dataset.domains[name].train for name in names}, device, data)
     sampler = EpisodeSampler(train, BATCH, PER_CLASS, "episode")
     settings = Settings(data=data).replace({"training.steps": 10**6})
+    mean, std = (torch.tensor(x, device=device).view(-1, 1, 1) for x in (dataset.mean, dataset.std))
     for episode in episodes(sampler, settings, device, "photo"):
-        yield episode.images
+        yield (episode.images - mean) / std  # the network does this, the DataLoader did it
 
 
 def images_per_second(

@@ -88,3 +88,19 @@ def test_augmentation_agrees_with_the_cpu() -> None:
     )
     own = torch.Generator("cuda").manual_seed(0)
     assert augment(images.cuda(), AugmentationSettings(), own).is_cuda
+
+
+def test_turned_images_are_the_same_whatever_the_storage(tiny_settings: MakeSettings) -> None:
+    from bayesdg.data.domains import ImageSet
+    from bayesdg.data.placing import placed
+    from bayesdg.data.rotated import Turned
+    from bayesdg.settings import DataSettings
+
+    upright = torch.randint(256, (20, 1, 28, 28), dtype=torch.uint8)
+    sets = {"30": ImageSet(Turned(upright, 30, 64), torch.arange(20))}
+    found = [
+        placed(sets, torch.device("cuda"), DataSettings(storage=storage))["30"].images  # type: ignore[arg-type]
+        for storage in ("device", "memory", "disk")
+    ]
+    index = torch.arange(20)
+    assert all(torch.equal(found[0][index], other[index]) for other in found[1:])

@@ -2,7 +2,7 @@
 
 import torch
 
-from bayesdg.data import Domain, ImageSet
+from bayesdg.data import Domain, Images, ImageSet
 
 TINY = {
     "model.backbone": "small-cnn",
@@ -28,8 +28,9 @@ def image_set(num: int, num_classes: int, seed: int, shift: float = 0.0) -> Imag
 class Sealed:
     """Images that must not be looked at."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
+    def __init__(self, images: Images) -> None:
+        self.shape = tuple(images.shape)
+        self.dtype = getattr(images, "dtype", torch.uint8)
 
     def __getitem__(self, index: torch.Tensor) -> torch.Tensor:
         raise AssertionError("images of the target were opened")
@@ -40,5 +41,5 @@ def sealed(domain: Domain) -> Domain:
     parts = {}
     for part in ("train", "val", "test"):
         images: ImageSet = getattr(domain, part)
-        parts[part] = ImageSet(Sealed(tuple(images.images.shape)), images.labels)
+        parts[part] = ImageSet(Sealed(images.images), images.labels)
     return Domain(domain.name, **parts)

@@ -64,6 +64,12 @@ class DataSettings(_Stage):
     prefetch: int = Field(2, ge=0, le=64, description="steps prepared ahead, from memory or disk")
     workers: int = Field(2, ge=0, le=256, description="threads that prepare them")
 
+    @model_validator(mode="after")
+    def _disk_needs_a_cache(self) -> DataSettings:
+        if self.storage == "disk" and not self.cache:
+            raise ValueError("storage is disk, which needs cache = true")
+        return self
+
 
 class AugmentationSettings(_Stage):
     """The random changes of 'photo' augmentation; defaults are those of the released code."""
@@ -234,6 +240,11 @@ def settings_from(data: Mapping[str, Any]) -> Settings:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"setting {name}: {first['msg']}, got {first['input']!r}") from None
+
+
+def data_settings(**values: Any) -> DataSettings:
+    """Checked settings of the data alone; one line if they are wrong."""
+    return settings_from({"data": values}).data
 
 
 def _unknown_setting(path: list[str], place: object) -> str:

@@ -97,6 +97,21 @@ def test_damaged_archives_are_named(tmp_path: Path, kind: str, cut: int) -> None
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("kind", ["zip", "gztar", "xztar"])
+def test_flipped_bytes_are_told(tmp_path: Path, kind: str) -> None:
+    import shutil
+
+    make_tree(tmp_path / "in", LAYOUT)
+    archive = Path(shutil.make_archive(str(tmp_path / "data"), kind, tmp_path / "in"))
+    content = bytearray(archive.read_bytes())
+    for place in range(60, len(content) - 60, 37):
+        content[place] ^= 0x5A
+    archive.write_bytes(content)
+    with pytest.raises(DataError):
+        unpack(archive, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(DataError, match="is there already"):

@@ -6,6 +6,7 @@ from torchvision.transforms import v2
 
 from bayesdg.chance import stream
 from bayesdg.data.augment import Changes, apply, augment, draw
+from bayesdg.errors import UsageError
 from bayesdg.settings import AugmentationSettings
 
 functional = v2.functional
@@ -89,6 +90,17 @@ def test_grey_images_of_one_channel_are_augmented_too() -> None:
     changes = draw(len(pictures), 32, EVERYTHING, torch.Generator().manual_seed(1))
     three = apply(pictures.expand(-1, 3, -1, -1).contiguous(), changes)
     torch.testing.assert_close(apply(pictures, changes), three[:, :1], atol=2e-4, rtol=0)
+
+
+def test_floats_are_taken_as_they_are() -> None:
+    changes = draw(24, 32, EVERYTHING, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(apply(images() / 255, changes), apply(images(), changes))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 32, 30), (2, 2, 32, 32)])
+def test_shapes_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match=r"use data.augmentation = none"):
+        augment(torch.zeros(shape, dtype=torch.uint8), EVERYTHING, torch.Generator())
 
 
 def test_same_seed_and_step_give_the_same_pixels() -> None:

@@ -53,7 +53,11 @@ def test_the_same_content_elsewhere_is_a_leak(folder: Path) -> None:
         ["art/cat/0.png", "photo/cat/copy.png"],
         ["art/cat/1.png", "art/dog/copy.png"],
     ]
-    assert any("leaks" in warning for warning in report.warnings)
+    assert report.unsafe == [
+        "1 groups of equal images in several domains, such as art/cat/0.png = photo/cat/copy.png: "
+        "the unseen domain would be seen"
+    ]
+    assert "1 groups of equal images under several classes" in report.warnings
 
 
 def test_a_recompressed_copy_in_another_domain_looks_alike(folder: Path) -> None:
@@ -71,7 +75,7 @@ def test_missing_classes_and_uneven_domains_are_told(tmp_path: Path) -> None:
     layout = {"art": {"cat": 60, "dog": 60}, "photo": {"cat": 1}}
     report = check(make_tree(tmp_path / "pets", layout))
     assert "photo has no images of dog" in report.warnings
-    assert "photo has one image of cat: no validation for that" in report.warnings
+    assert "photo has no validation for cat" in report.warnings
     assert any("art has 120 images, photo 1" in warning for warning in report.warnings)
 
 
@@ -85,6 +89,40 @@ def test_one_domain_or_one_class_is_unsafe(
 ) -> None:
     report = check(make_tree(tmp_path / "pets", layout))
     assert any(says in reason for reason in report.unsafe)
+
+
+def test_what_training_would_refuse_is_unsafe(tmp_path: Path) -> None:
+    layout = {"art": {"cat": 1, "dog": 1}, "photo": {"cat": 9, "dog": 9}}
+    report = check(make_tree(tmp_path / "pets", layout))
+    assert report.unsafe == ["art has no val images"]
+    for path in (tmp_path / "pets" / "photo").rglob("*.png"):
+        path.write_bytes(b"")
+    report = check(tmp_path / "pets", bad_images="skip")
+    assert report.counts["photo"] == {"cat": 0, "dog": 0}
+    assert "photo has no train images" in report.unsafe
+
+
+def test_images_in_the_wrong_place_are_told(folder: Path) -> None:
+    picture().save(folder / "art" / "lost.png")
+    picture().save(folder / "lost.png")
+    (folder / "art" / "empty").mkdir()
+    (folder / "web").mkdir()
+    report = check(folder)
+    assert report.ignored == {"not in a class folder": 2}
+    for said in (
+        "2 images are not in DOMAIN/CLASS and left out, such as lost.png",
+        "no images in art/empty",
+        "no images in web/CLASS",
+    ):
+        assert said in report.warnings
+
+
+def test_a_wrong_list_is_part_of_the_report(tmp_path: Path) -> None:
+    make_tree(tmp_path / "PACS", {domain: {"dog": 2} for domain in KNOWN["pacs"].domains})
+    (tmp_path / "PACS" / "splits").mkdir()
+    report = check_folder("pacs", tmp_path, DataSettings())
+    assert any("kfold.txt cannot be read" in reason for reason in report.unsafe)
+    assert report.counts["photo"] == {"dog": 2}
 
 
 def test_counts_other_than_published_are_told(tmp_path: Path) -> None:
@@ -116,10 +154,19 @@ def test_a_manifest_finds_what_has_changed(folder: Path) -> None:
     ]
 
 
+def test_a_manifest_of_unusual_names_holds(tmp_path: Path) -> None:
+    layout = {"new\nline": {"back\\slash": 2, "\x85": 2}, "b": {"\u2028": 2, "\x85": 2}}
+    folder = make_tree(tmp_path / "pets", layout)
+    check_folder(str(folder), tmp_path, DataSettings(), write_manifest=True)
+    assert check(folder).unsafe == []
+    verified = subprocess.run(["sha256sum", "-c", MANIFEST], cwd=folder, capture_output=True)
+    assert verified.returncode == 0
+
+
 def test_the_command_prints_names_as_they_are_and_exits_with_3(tmp_path: Path) -> None:
     make_tree(
         tmp_path / "pets",
-        {"[red]art": {"[/dog]".replace("/", "∕"): 3, ":cat:": 3}, "b": {":cat:": 2}},
+        {"[red]art": {"[/dog]".replace("/", "∕"): 3, ":cat:": 3}, "b": {":cat:": 3}},
     )
     code, out, err = bayesdg("data", "check", str(tmp_path / "pets"))
     assert code == 0, err
@@ -186,6 +233,15 @@ def test_show_writes_a_sheet_with_a_row_per_domain(folder: Path, augmented: bool
         ),
         (["check", "pacs", "--root", "/nowhere"], 3, "pacs is not at /nowhere/PACS; get it from"),
         (["check", "rotated-mnist", "--root", "/nowhere"], 3, "neither train-images-idx3-ubyte"),
+        (
+            ["show", "rotated-digits", "--image-size", "5000"],
+            2,
+            "data.image_size: Input should be l",
+        ),
+        (["check", "~nosuchuser/x"], 2, "~nosuchuser/x: there is no such user's home folder"),
+        (["list", "--root", "~nosuchuser"], 2, "there is no such user's home folder"),
+        (["check", ""], 2, "unknown data set ''"),
+        (["check", "rotated-digits", "--skip-bad"], 2, "has no files of its own; --skip-bad"),
         (["get", "pacs"], 2, "cannot be downloaded by a program; get it from https://"),
         (["get", "office-home", "--archive", "/nowhere.zip"], 3, "no archive at /nowhere.zip"),
         (

@@ -76,8 +76,58 @@ def test_full_alpha_is_nothing_unusual() -> None:
 def test_sixteen_bits_are_scaled_and_not_clipped(kind: str) -> None:
     values = gradient16()
     decoded = decode(encoded(Image.fromarray(values), kind))
-    assert decoded.oddities == ("16 bit",)
+    assert decoded.oddities == ("16 bit: 0 to 65535",)
     np.testing.assert_allclose(decoded.pixels[..., 0], values / 257, atol=0.51)
+
+
+def test_a_transparent_grey_of_16_bits_is_that_grey_and_no_other() -> None:
+    values = np.full((20, 20), 40000, np.uint16)
+    values[:10] = 156  # what 40000 becomes in 8 bits
+    image = Image.fromarray(values)
+    hidden = decode(encoded(image, "PNG", transparency=40000))
+    assert (hidden.pixels[10:] == 255).all()
+    assert (hidden.pixels[:10] == 1).all()
+    assert "alpha on white" in hidden.oddities
+
+
+def test_a_telephones_second_view_is_no_animation() -> None:
+    views = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+    decoded = decode(encoded(views[0], "MPO", save_all=True, append_images=views[1:]))
+    assert decoded.oddities == ()
+    assert decoded.pixels[0, 0, 0] > 240
+
+
+def test_readers_that_start_programs_are_not_tried() -> None:
+    with pytest.raises(BrokenImage, match="not an image"):
+        decode(encoded(picture(), "EPS"))
+
+
+def test_a_read_that_fails_once_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "0.png"
+    path.write_bytes(encoded(picture(), "PNG"))
+    read, failures = Path.read_bytes, iter([OSError(5, "Input/output error"), None])
+
+    def flaky(self: Path) -> bytes:
+        error = next(failures, None)
+        if error:
+            raise error
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", flaky)
+    assert read_bytes(path) == read(path)
+
+
+def test_decoding_leaves_the_process_warnings_alone() -> None:
+    import warnings
+    from concurrent.futures import ThreadPoolExecutor
+
+    before = list(warnings.filters)
+    content = encoded(picture(), "PNG")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(decode, [content] * 200))
+    assert warnings.filters == before
 
 
 def test_float_pixels_are_refused_with_advice() -> None:
@@ -116,7 +166,7 @@ def test_sixteen_bit_and_turned_is_both() -> None:
     exif[0x0112] = 6
     decoded = decode(encoded(Image.fromarray(gradient16()), "PNG", exif=exif))
     assert decoded.pixels.shape == (40, 30, 3)
-    assert set(decoded.oddities) == {"16 bit", "turned by EXIF"}
+    assert set(decoded.oddities) == {"16 bit: 0 to 65535", "turned by EXIF"}
 
 
 @pytest.mark.parametrize("tenth", range(10))

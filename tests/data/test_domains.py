@@ -43,6 +43,13 @@ def test_images_of_different_shapes_are_refused(tiny_dataset: DomainDataset) -> 
         replace(tiny_dataset, domains={**tiny_dataset.domains, "mid": mid})
 
 
+def test_images_of_different_types_are_refused(tiny_dataset: DomainDataset) -> None:
+    levels = ImageSet(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.arange(3))
+    mid = replace(tiny_dataset.domains["mid"], val=levels)
+    with pytest.raises(DataError, match="differ in type"):
+        replace(tiny_dataset, domains={**tiny_dataset.domains, "mid": mid})
+
+
 @pytest.mark.parametrize(("domain", "part"), [("mid", "train"), ("mid", "val"), ("far", "test")])
 def test_an_empty_part_is_named_before_training(
     tiny_dataset: DomainDataset, domain: str, part: str

@@ -199,14 +199,57 @@ def test_a_table_of_your_own_decides(folder: Path) -> None:
     lines = ["path,domain,class,split"]
     for domain in ("art", "photo", "web"):
         for i, part in enumerate(["train", "train", "val", "test"]):
-            lines += [
-                f"{domain}/{label}/{i}.png,{domain},{label},{part}" for label in ("cat", "dog")
-            ]
+            lines += [f"{domain}/{c}/{i}.png,{domain},{c},{part}" for c in ("cat", "dog")]
     table.write_text("\n".join(lines))
     dataset = load_dataset(str(folder), data=SMALL.model_copy(update={"split_file": table}))
     sizes = {(len(d.train), len(d.val), len(d.test)) for d in dataset.domains.values()}
     assert sizes == {(4, 2, 2)}
-    assert dataset.held_out_test
+    assert all(domain.held_out_test for domain in dataset.domains.values())
+
+
+def test_a_source_without_test_images_is_judged_on_validation(
+    folder: Path, tiny_settings: MakeSettings
+) -> None:
+    table = folder / "table.csv"
+    lines = ["path,domain,class,split"]
+    for domain, parts in {
+        "art": ["train", "train", "val"], "photo": ["train", "train", "val", "test"], "web": ["test"]
+    }.items():  # fmt: skip
+        for i, part in enumerate(parts):
+            lines += [f"{domain}/{c}/{i}.png,{domain},{c},{part}" for c in ("cat", "dog")]
+    table.write_text("\n".join(lines))
+    data = SMALL.model_copy(update={"split_file": table})
+    run = trained(load_dataset(str(folder), data=data), tiny_settings("erm"))
+    found = {r.domain: (r.part, r.num_images) for r in run.results}
+    assert found == {"art": ("val", 2), "photo": ("test", 2), "web": ("test", 2)}
+
+
+def test_names_that_are_no_utf8_survive_a_whole_run(
+    tmp_path: Path, tiny_settings: MakeSettings
+) -> None:
+    import os
+
+    from bayesdg.training.run import load_run
+
+    names = [os.fsdecode(b"caf\xe9"), "[/dog]".replace("/", "|"), "=cmd()", "new\nline"]
+    layout = {os.fsdecode(b"d\xe9"): dict.fromkeys(names, 4), "b": dict.fromkeys(names, 4)}
+    layout["web"] = dict.fromkeys(names, 4)
+    dataset = load_dataset(str(make_tree(tmp_path / "pets", layout)), data=SMALL)
+    run = trained(dataset, tiny_settings("bil"))
+    again = load_run(run.save(tmp_path / "run"))
+    assert again.task == run.task
+    assert r"caf\xe9" in again.task.classes
+    assert {r.domain for r in again.results} == {r"d\xe9", "b", "web"}
+
+
+def test_oddities_travel_with_the_run(folder: Path) -> None:
+    from PIL import Image
+
+    Image.new("CMYK", (20, 20)).save(folder / "art" / "cat" / "0.jpg")
+    (folder / "art" / "cat" / ".DS_Store").touch()
+    notes = load_dataset(str(folder), data=SMALL).notes
+    assert "1 images: CMYK" in notes
+    assert "ignored, junk: 1" in notes
 
 
 PACS_LAYOUT = {
@@ -231,7 +274,7 @@ def test_pacs_reads_the_official_lists_or_a_seeded_split(tmp_path: Path) -> None
     official = load_dataset("pacs", tmp_path, SMALL).domains["photo"]
     assert (len(official.train), len(official.val), len(official.test)) == (14, 7, 21)
     seeded = load_dataset("pacs", tmp_path, SMALL.model_copy(update={"split": "seeded"}))
-    assert len(seeded.domains["photo"].val) == 0  # a tenth of three is none
+    assert len(seeded.domains["photo"].val) == 7  # one of three of each class
 
 
 # Folder, and some domains and classes, as these data sets are distributed.

@@ -43,7 +43,7 @@ def test_no_more_is_prepared_than_asked_for() -> None:
     assert len(begun) <= 5
     results.close()  # type: ignore[attr-defined]
     time.sleep(0.05)
-    assert threading.active_count() < 10
+    assert not [t for t in threading.enumerate() if t.name.startswith("prefetch")]
 
 
 def test_an_error_appears_at_its_step() -> None:
@@ -116,7 +116,7 @@ def test_a_device_too_small_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_validation_and_test_images_are_never_augmented(
     folder: Path, tiny_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every batch that augmentation sees has the size of an episode of training images."""
+    """Every picture that augmentation sees is a training image of a source."""
     import bayesdg.training.loop as loop
 
     dataset = load_dataset(str(folder), data=DataSettings(image_size=16))

@@ -28,9 +28,9 @@ def test_a_seeded_split_takes_a_tenth_of_every_class(tree: Tree) -> None:
         assert len(parts.train[domain]) + len(parts.val[domain]) == sum(classes.values())
         for label, number in classes.items():
             own = [r for r in parts.val[domain] if tree.entries[r].label == label]
-            assert len(own) == min(round(0.1 * number), number - 1)
+            assert len(own) == {30: 3, 20: 2, 10: 1, 5: 1, 1: 0}[number]
         assert len(parts.test[domain]) == sum(classes.values())
-    assert not parts.held_out_test
+    assert not parts.held_out
 
 
 def test_a_seeded_split_is_a_function_of_names_and_seed(tree: Tree, tmp_path: Path) -> None:
@@ -82,6 +82,8 @@ def test_official_lists_are_read_with_any_line_ends(
         ("art/cat/0.png", "expected 'domain/class/image LABEL'"),
         ("art/cat/99.png 1", "art/cat/99.png is not there"),
         ("../../etc/cat/0.png 1", "leads out of the data folder"),
+        ("photo/cat/0.png 1", "photo/cat/0.png is not of the domain art"),
+        ("art/cat/0.png \u00b2", "expected 'domain/class/image LABEL'"),
         ("/etc/cat/0.png 1", "leads out of the data folder"),
     ],
 )
@@ -100,8 +102,35 @@ def test_an_image_in_both_lists_is_refused(tree: Tree, tmp_path: Path) -> None:
     path = tree.entries[wanted.val["art"][0]].path
     with (tmp_path / "splits" / "art_train_kfold.txt").open("a") as file:
         file.write(f"{path} 1\n")
-    with pytest.raises(DataError, match="in a train and in a crossval list"):
+    with pytest.raises(DataError, match=r"is listed before, in art_train_kfold.txt line \d+"):
         official_pacs_split(tree, tmp_path / "splits")
+
+
+def test_an_image_twice_in_one_list_is_refused(tree: Tree, tmp_path: Path) -> None:
+    write_lists(tmp_path / "splits", tree, seeded_split(tree))
+    path = tmp_path / "splits" / "photo_train_kfold.txt"
+    path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(DataError, match="is listed before, in photo_train_kfold.txt line 1"):
+        official_pacs_split(tree, tmp_path / "splits")
+
+
+def test_lists_speak_of_published_names_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"art": {"cat": 10}, "photo": {"cat": 10}})
+    published = read_tree(tmp_path, ["art_painting", "photo"], {"art": "art_painting"})
+    (tmp_path / "splits").mkdir()
+    for domain in published.domains:
+        for part, numbers in (("train", range(9)), ("crossval", [9])):
+            lines = [f"{domain}/cat/{i}.png 1" for i in numbers]
+            (tmp_path / "splits" / f"{domain}_{part}_kfold.txt").write_text("\n".join(lines))
+    parts = official_pacs_split(published, tmp_path / "splits")
+    assert [len(parts.train[d]) for d in ("art_painting", "photo")] == [9, 9]
+
+
+def test_other_columns_are_nobodys_business(tree: Tree, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("note,path,domain,class,split\n,art/cat/0.png,a,b,train\n")
+    listed, _ = split_from_csv(table, tmp_path)
+    assert len(listed.entries) == 1
 
 
 def test_a_missing_list_is_named(tree: Tree, tmp_path: Path) -> None:
@@ -131,7 +160,7 @@ def test_a_table_decides_domains_classes_and_parts(tree: Tree, tmp_path: Path) -
     assert names(listed, parts.test["outside"]) == {"photo/dog/0.png"}
     # No test images of its own: all it has.
     assert names(listed, parts.test["inside"]) == {"art/cat/0.png", "art/cat/1.png"}
-    assert parts.held_out_test
+    assert parts.held_out == {"outside"}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +175,17 @@ def test_a_table_decides_domains_classes_and_parts(tree: Tree, tmp_path: Path) -
         (CSV + "C:\\x.png,a,b,train\n", "leads out"),
         (CSV + "art/cat/0.png,,b,train\n", "line 2: a column is empty"),
         (CSV + "art/cat/0.png,a\n", "line 2: a column is empty"),
-        (CSV + "art/cat/0.png,a,b,train\nart/cat/0.png,a,b,val\n", "lists art/cat/0.png twice"),
+        (CSV + "a" * 300 + ".png,a,b,train\n", "line 2: no file aaa"),
+        (CSV + "x" * 200_000 + ",a,b,train\n", "line 2 is no CSV"),
+        (
+            CSV + "art/cat/0.png,a,b,train\n./art//cat/0.png,c,b,test\n",
+            "line 3: art/cat/0.png is l",
+        ),
+        (CSV + "art/cat/0.png,a,b,train\nart/cat/0.png,a,d,val\n", "is listed before, in line 2"),
+        (
+            CSV + "art/cat/0.png,a,b,train\nart/cat/0.png,a,b,val\n",
+            "line 3: art/cat/0.png is listed before, in line 2",
+        ),
     ],
 )
 def test_a_wrong_table_is_named_with_its_line(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from PIL import Image
 from safetensors import safe_open
 
 from bayesdg.data import store as module
-from bayesdg.data.decode import decode
+from bayesdg.data.decode import BrokenImage, decode, read_bytes
 from bayesdg.data.store import store
-from bayesdg.errors import ResourceError
+from bayesdg.errors import DataError, ResourceError
 from pictures import make_tree, picture
 
 
@@ -101,7 +102,7 @@ def test_a_killed_build_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
     while not list(cache.glob("*.tmp-*")) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.kill()
-    process.wait()
+    process.communicate()
     assert list(cache.glob("*.tmp-*"))  # it was in the middle
     assert not list(cache.glob("*.safetensors"))
     paths = sorted((tmp_path / "data").rglob("*.png")) * 20
@@ -137,6 +138,69 @@ def test_a_disk_too_small_is_told_before_the_work(
     with pytest.raises(ResourceError, match=r"GiB left, decoded pixels need .*; make room") as e:
         store(paths, 24, cache=tmp_path / "cache")
     assert e.value.exit_code == 5
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".json"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "garbage"])
+def test_a_damaged_cache_is_made_anew(
+    paths: list[Path], tmp_path: Path, suffix: str, damage: str
+) -> None:
+    cache = tmp_path / "cache"
+    pixels = np.array(store(paths, 24, cache=cache).pixels)
+    for path in list(cache.glob(f"*{suffix}")):
+        whole = path.read_bytes()
+        contents = {"empty": b"", "cut": whole[: len(whole) // 2], "garbage": b"[]" * 50}
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(contents[damage])
+    np.testing.assert_array_equal(store(paths, 24, cache=cache).pixels, pixels)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(paths: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.warns(UserWarning, match="cannot be written .* decoded into memory"):
+        found = store(paths, 24, cache=tmp_path / "file" / "cache")
+    np.testing.assert_array_equal(found.pixels, store(paths, 24).pixels)
+
+
+def test_a_file_that_fails_for_a_while_is_not_remembered_as_broken(
+    paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path) -> bytes:
+        if path == paths[0]:
+            raise BrokenImage("cannot be read: Input/output error")
+        return read_bytes(path)
+
+    monkeypatch.setattr(module, "read_bytes", fails)
+    assert 0 in store(paths, 24, cache=tmp_path / "cache").broken
+    monkeypatch.undo()
+    assert 0 not in store(paths, 24, cache=tmp_path / "cache").broken
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(
+    paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = module.content_hashes
+
+    def then_changed(*arguments: object) -> list[str]:
+        hashes = original(*arguments)  # type: ignore[arg-type]
+        Image.new("RGB", (9, 9)).save(paths[0])
+        return hashes
+
+    monkeypatch.setattr(module, "content_hashes", then_changed)
+    with pytest.raises(DataError, match="changed while it was read; start again"):
+        store(paths, 24)
+
+
+def test_threads_may_share_a_cache(paths: list[Path], tmp_path: Path) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        found = list(
+            pool.map(lambda size: store(paths, size, cache=tmp_path / "cache"), [24, 25, 26] * 6)
+        )
+    assert all(len(f.broken) == 1 for f in found)
+    assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 3
+    assert not list((tmp_path / "cache").glob("*.tmp*"))
 
 
 def test_progress_reaches_the_end(paths: list[Path]) -> None:

@@ -63,8 +63,9 @@ def test_links_in_a_circle_bring_nothing_twice(tmp_path: Path) -> None:
     (tmp_path / "art" / "dog" / "up").symlink_to(tmp_path)
     (tmp_path / "art" / "up").symlink_to(tmp_path / "art")
     (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "photo" / "dog" / "self.png").symlink_to("self.png")
     tree = read_tree(tmp_path)
-    assert len(tree.entries) == 6
+    assert len(tree.entries) == 7  # the link to itself counts, and is found broken when read
     assert tree.ignored["folder linked into itself"] == 4
     assert tree.domains == ("art", "photo")
 
@@ -75,7 +76,7 @@ def test_links_to_outside_work_and_are_told(tmp_path: Path) -> None:
     (root / "art" / "dog" / "link.png").symlink_to(tmp_path / "elsewhere.png")
     tree = read_tree(root)
     assert len(tree.entries) == 7
-    assert tree.warnings == ("1 images in art/dog are links to outside of the folder",)
+    assert tree.warnings == ("1 images are links out of the folder, such as art/dog/link.png",)
 
 
 def test_two_encodings_of_a_name_are_one_class(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_two_encodings_of_a_name_are_one_class(tmp_path: Path) -> None:
     tree = read_tree(tmp_path)
     assert tree.classes == ("b", composed)
     assert len(tree.warnings) == 1
-    assert "two encodings" in tree.warnings[0]
+    assert tree.warnings[0].startswith("class café has several spellings on disk")
     assert all((tmp_path / entry.path).is_file() for entry in tree.entries)
 
 
@@ -121,8 +122,9 @@ def test_names_that_are_no_utf8_work_and_are_shown(tmp_path: Path) -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_any_name_can_be_shown_and_sorted(name: str) -> None:
     assert shown(name).isprintable()
-    assert natural(name) == natural(name)
-    sorted([name, "10", "9", "a"], key=natural)
+    others = ["9", "10", "a"]
+    ordered = [n for n in sorted([name, *others], key=natural) if n in others]
+    assert [n for n in ordered if n != name or n in others][-1] == "a"
 
 
 def test_aliases_and_known_domains(tmp_path: Path) -> None:

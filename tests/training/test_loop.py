@@ -15,6 +15,7 @@ from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.records import StepRecord
 from bayesdg.settings import Settings, TrainingSettings
 from bayesdg.training.loop import fit, make_optimiser, make_schedule, validate
+from bayesdg.training.run import train
 from worlds import sealed
 
 MakeSettings = Callable[..., Settings]
@@ -110,12 +111,15 @@ def test_the_selected_weights_are_the_best_and_latest_by_source_validation(
 def test_the_target_is_never_opened_while_training(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings
 ) -> None:
+    """The whole run is given a sealed target: it ends at its evaluation, not a step before."""
     far = sealed(tiny_dataset.domains["far"])
     dataset = replace(tiny_dataset, domains={**tiny_dataset.domains, "far": far})
-    learner, records = fitted(dataset, tiny_settings("bil"))
-    assert records[-1].source_val is not None
+    records: list[StepRecord] = []
+    settings = tiny_settings("bil")
     with pytest.raises(AssertionError, match="were opened"):
-        validate(learner, {"far": far}, draws=0)
+        train(dataset, settings, on_step=records.append)
+    assert records[-1].step == settings.training.steps
+    assert records[-1].source_val is not None
 
 
 def test_the_test_images_of_the_sources_do_not_matter_either(

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bayesdg.cli.terminal import console, messages
-from bayesdg.data.known import KNOWN, data_root, is_present, place_of
+from bayesdg.data.known import KNOWN, data_root, expanded, is_present, place_of
 from bayesdg.errors import DataError, UsageError
 from bayesdg.names import choose, unknown
 
@@ -74,10 +74,10 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Open every image; exit code 3 when training would not be safe."""
-    from bayesdg.settings import DataSettings
+    from bayesdg.settings import data_settings
 
     _check_name(name)
-    data = DataSettings(bad_images="skip" if skip_bad else "error", split_file=split_file)
+    data = data_settings(bad_images="skip" if skip_bad else "error", split_file=split_file)
     kind = KNOWN[name].kind if name in KNOWN else "folder"
     if kind == "folder":
         from bayesdg.data.check import check_folder
@@ -85,7 +85,12 @@ def check(
         with _bar("checking") as progress:
             report = check_folder(name, data_root(root), data, progress, write_manifest)
     else:
-        report = _check_rotated(name, data_root(root), data)
+        if skip_bad or split_file or write_manifest:
+            raise UsageError(
+                f"{name} has no files of its own; --skip-bad, --split-file and --write-manifest "
+                "are for folders"
+            )
+        report = _check_rotated(name, data_root(root))
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report), indent=1))
     else:
@@ -105,13 +110,13 @@ def show(
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a contact sheet, a PNG with one row per domain."""
-    from bayesdg.settings import AugmentationSettings, DataSettings
+    from bayesdg.settings import AugmentationSettings, data_settings
 
     _check_name(name)
     with messages.status("loading torch"):
         from bayesdg.data import load_dataset
         from bayesdg.data.sheet import contact_sheet
-    data = DataSettings(bad_images="skip" if skip_bad else "error", image_size=image_size)
+    data = data_settings(bad_images="skip" if skip_bad else "error", image_size=image_size)
     with _bar("decoding") as progress:
         dataset = load_dataset(name, root, data, progress)
     sheet = contact_sheet(dataset, columns, AugmentationSettings() if augmented else None)
@@ -163,12 +168,12 @@ def _download_idx(folder: str, place: Path) -> None:
 
 
 def _check_name(name: str) -> None:
-    if name not in KNOWN and not Path(name).expanduser().is_dir():
+    if name not in KNOWN and not (name and expanded(name).is_dir()):
         summary = f"{', '.join(KNOWN)}, or the path of a folder DOMAIN/CLASS/IMAGE"
         raise UsageError(unknown("data set", name, KNOWN, summary=summary))
 
 
-def _check_rotated(name: str, root: Path, data: object) -> Report:
+def _check_rotated(name: str, root: Path) -> Report:
     """Rotated sets have no files of their own: load them and count."""
     from bayesdg.data import load_dataset
     from bayesdg.data.check import Report

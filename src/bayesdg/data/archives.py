@@ -19,6 +19,7 @@ MAX_MEMBERS = 2_000_000
 MAX_BYTES = 200 * 2**30
 # Pictures hardly compress: what unpacks to much more than it weighs is no data set.
 MAX_RATIO = 100
+DAMAGED = (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError)
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -53,7 +54,7 @@ def _unzip(archive: Path, into: Path) -> None:
             links = [m.filename for m in members if stat.S_ISLNK(m.external_attr >> 16)]
             _check(archive, (m.filename for m in members), sum(m.file_size for m in members), links)
             file.extractall(into)
-    except (zipfile.BadZipFile, RuntimeError, EOFError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, *DAMAGED) as error:
         raise DataError(f"{shown(archive)} is damaged: {error}") from None
 
 
@@ -64,7 +65,7 @@ def _untar(archive: Path, into: Path) -> None:
             special = [m.name for m in members if not (m.isfile() or m.isdir())]
             _check(archive, (m.name for m in members), sum(m.size for m in members), special)
             file.extractall(into, filter="data")
-    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+    except (tarfile.TarError, *DAMAGED) as error:
         reason = str(error).splitlines()[0] if str(error) else "cut short"
         raise DataError(f"{shown(archive)} is no whole zip or tar archive: {reason}") from None
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bayesdg.errors import UsageError
 from bayesdg.settings import AugmentationSettings
 
 # torchvision's attempts at a crop that fits before it takes the whole image.
@@ -81,7 +82,13 @@ def draw(
 
 
 def apply(images: Tensor, changes: Changes) -> Tensor:
-    """(n, C, S, S) uint8 -> (n, C, S, S) float in 0..1."""
+    """(n, C, S, S), uint8 or float in 0..1 -> (n, C, S, S) float in 0..1."""
+    channels, height, width = images.shape[1:]
+    if height != width or channels not in (1, 3):
+        raise UsageError(
+            f"photo augmentation takes square images of 1 or 3 channels, these are {channels} x "
+            f"{height} x {width}; use data.augmentation = none"
+        )
     if images.device.type != "cpu":
         return _apply(images, changes)
     # A few images at a time stay in a core's cache, which is worth a factor of two.
@@ -95,7 +102,8 @@ def apply(images: Tensor, changes: Changes) -> Tensor:
 
 
 def _apply(images: Tensor, changes: Changes) -> Tensor:
-    x = _crop(images.float() / 255, changes)
+    pixels = images / 255 if images.dtype == torch.uint8 else images
+    x = _crop(pixels, changes)
     x = x.mul_(_per_image(changes.brightness)).clamp_(0, 1)
     mean = _luma(x).mean((1, 2, 3), keepdim=True)
     x = torch.lerp(mean, x, _per_image(changes.contrast)).clamp_(0, 1)
@@ -106,7 +114,7 @@ def _apply(images: Tensor, changes: Changes) -> Tensor:
 
 
 def augment(images: Tensor, settings: AugmentationSettings, generator: torch.Generator) -> Tensor:
-    """(n, C, S, S) uint8 -> float in 0..1, changed at random."""
+    """(n, C, S, S), uint8 or float in 0..1 -> float in 0..1, changed at random."""
     return apply(images, draw(len(images), images.shape[-1], settings, generator))
 
 

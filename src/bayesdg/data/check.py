@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,8 +17,10 @@ from PIL import Image
 from bayesdg.data.decode import BrokenImage, decode, read_bytes
 from bayesdg.data.folders import count_differences, listing
 from bayesdg.data.known import KNOWN
+from bayesdg.data.splits import Parts
 from bayesdg.data.store import Progress
-from bayesdg.data.tree import Tree, shown
+from bayesdg.data.tree import Tree, natural, shown
+from bayesdg.errors import DataError
 from bayesdg.settings import DataSettings
 
 # In the format of sha256sum, so that `sha256sum -c` reads it, too.
@@ -38,12 +40,12 @@ class Report:
 
     Attributes:
         name: Of the data set or folder.
-        counts: Images by domain and class.
+        counts: Readable images by domain and class.
         broken: Path -> why it cannot be read.
         odd: Path -> what is unusual, for files that can be read.
         ignored: Reason -> number of files that are not counted as images.
         duplicates: Groups of paths with the same content in several domains or classes.
-        look_alikes: The same for images that are equal when small and grey.
+        look_alikes: Pairs from different domains that are nearly equal when small and grey.
         warnings: What a person should know; training would go on.
         unsafe: Why training should not begin.
     """
@@ -89,35 +91,43 @@ def check_folder(
     listed = listing(name, KNOWN.get(name), root, data)
     tree = listed.tree
     seen = _look_at(tree, progress)
+    bad = {row: s.reason for row, s in enumerate(seen) if s.reason}
     paths = [shown(entry.path) for entry in tree.entries]
     broken = {path: s.reason for path, s in zip(paths, seen, strict=True) if s.reason}
     odd = {path: s.oddities for path, s in zip(paths, seen, strict=True) if s.oddities}
     exact = _groups(tree, [s.digest for s in seen])
-    warnings = [*tree.warnings, *_gaps(tree)]
+    counts = _counts(tree, bad)
+    warnings = [*tree.warnings, *_gaps(counts)]
     if (known := KNOWN.get(name)) is not None:
         warnings += count_differences(tree, known)
-    if exact:
-        warnings.append(f"{len(exact)} images are in several domains or classes, which leaks")
     unsafe = _unsafe(tree, broken, skip=data.bad_images == "skip")
+    try:
+        parts = listed.parts(bad)
+    except DataError as error:
+        unsafe.append(str(error))
+    else:
+        unsafe += _unsplit(tree, parts)
+        warnings += _without_validation(tree, parts)
+    domain_of = {path: entry.domain for path, entry in zip(paths, tree.entries, strict=True)}
+    across = [group for group in exact if len({domain_of[path] for path in group}) > 1]
+    if across:
+        unsafe.append(
+            f"{len(across)} groups of equal images in several domains, such as "
+            f"{' = '.join(across[0])}: the unseen domain would be seen"
+        )
+    if len(exact) > len(across):
+        number = len(exact) - len(across)
+        warnings.append(f"{number} groups of equal images under several classes")
+    if len(seen) > MOST_COMPARED:
+        warnings.append(f"look-alikes were sought among the first {MOST_COMPARED} images only")
     manifest = tree.root / MANIFEST
     if write_manifest:
-        lines = (f"{s.digest}  {e.path}\n" for s, e in zip(seen, tree.entries, strict=True))
+        lines = (_manifest_line(s.digest, e.path) for s, e in zip(seen, tree.entries, strict=True))
         manifest.write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
     elif manifest.is_file():
         unsafe += _manifest_differences(manifest, tree, seen)
-    # The official lists are read as well: they must fit what is there.
-    listed.parts({row: s.reason for row, s in enumerate(seen) if s.reason})
-    return Report(
-        name,
-        _counts(tree),
-        broken,
-        odd,
-        tree.ignored,
-        exact,
-        _look_alikes(tree, seen),
-        warnings,
-        unsafe,
-    )
+    alike = _look_alikes(tree, seen)
+    return Report(name, counts, broken, odd, tree.ignored, exact, alike, warnings, unsafe)
 
 
 def _look_at(tree: Tree, progress: Progress) -> list[_Seen]:
@@ -187,30 +197,51 @@ def _groups(tree: Tree, digests: Sequence[str]) -> list[list[str]]:
     return groups
 
 
-def _counts(tree: Tree) -> dict[str, dict[str, int]]:
-    counts = Counter((entry.domain, entry.label) for entry in tree.entries)
-    return {d: {c: counts[d, c] for c in tree.classes} for d in tree.domains}
+def _counts(tree: Tree, broken: Container[int]) -> dict[str, dict[str, int]]:
+    """Readable images by domain and class."""
+    counts = Counter(
+        (entry.domain, entry.label) for row, entry in enumerate(tree.entries) if row not in broken
+    )
+    return {shown(d): {shown(c): counts[d, c] for c in tree.classes} for d in tree.domains}
 
 
-def _gaps(tree: Tree) -> list[str]:
-    """Classes that are missing somewhere, or too small to validate on."""
+def _gaps(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Classes that are missing somewhere, and domains of very different size."""
     warnings = []
-    for domain, row in _counts(tree).items():
-        missing = [shown(label) for label, number in row.items() if number == 0]
-        single = [shown(label) for label, number in row.items() if number == 1]
+    for domain, row in counts.items():
+        missing = [label for label, number in row.items() if number == 0]
         if missing:
-            warnings.append(f"{shown(domain)} has no images of {', '.join(missing)}")
-        if single:
-            warnings.append(
-                f"{shown(domain)} has one image of {', '.join(single)}: no validation for that"
-            )
-    sizes = {domain: sum(row.values()) for domain, row in _counts(tree).items()}
+            warnings.append(f"{domain} has no images of {', '.join(missing)}")
+    sizes = {domain: sum(row.values()) for domain, row in counts.items()}
     small, large = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
     if sizes[large] >= 20 * sizes[small]:
         warnings.append(
-            f"{shown(large)} has {sizes[large]} images, {shown(small)} {sizes[small]}: episodes "
-            "draw from every domain equally often, so the small one repeats"
+            f"{large} has {sizes[large]} images, {small} {sizes[small]}: episodes draw from every "
+            "domain equally often, so the small one repeats"
         )
+    return warnings
+
+
+def _unsplit(tree: Tree, parts: Parts) -> list[str]:
+    """Domains that could not be trained on."""
+    return [
+        f"{shown(domain)} has no {part} images"
+        for domain in tree.domains
+        for part, rows in (("train", parts.train), ("val", parts.val))
+        if not rows[domain]
+    ]
+
+
+def _without_validation(tree: Tree, parts: Parts) -> list[str]:
+    """Classes that a domain trains on and cannot validate."""
+    warnings = []
+    for domain in tree.domains:
+        trained, validated = (
+            {tree.entries[row].label for row in rows[domain]} for rows in (parts.train, parts.val)
+        )
+        if lacking := sorted(trained - validated, key=natural):
+            listed = ", ".join(map(shown, lacking[:5])) + (", ..." if len(lacking) > 5 else "")
+            warnings.append(f"{shown(domain)} has no validation for {listed}")
     return warnings
 
 
@@ -225,18 +256,32 @@ def _unsafe(tree: Tree, broken: Mapping[str, str], skip: bool) -> list[str]:
     return unsafe
 
 
+def _manifest_line(digest: str, path: str) -> str:
+    """As sha256sum writes it: unusual names are escaped, which a backslash in front announces."""
+    escaped = path.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{'' if escaped == path else chr(92)}{digest}  {escaped}\n"
+
+
 def _manifest_differences(manifest: Path, tree: Tree, seen: Sequence[_Seen]) -> list[str]:
     text = manifest.read_bytes().decode("utf-8", "surrogateescape")
-    lines = (line.partition("  ") for line in text.splitlines())
-    recorded = {path: digest for digest, _, path in lines if path}
-    found = {entry.path: s.digest for entry, s in zip(tree.entries, seen, strict=True)}
+    recorded = set(text.split("\n"))
+    found = {
+        _manifest_line(s.digest, e.path)[:-1]: e.path
+        for s, e in zip(seen, tree.entries, strict=True)
+    }
+    listed = {line.lstrip("\\").partition("  ")[2] for line in recorded if line}
+    now = {line.lstrip("\\").partition("  ")[2] for line in found}
     differences = []
-    for what, paths in (
-        ("changed", [p for p in found if p in recorded and recorded[p] != found[p]]),
-        ("missing", [p for p in recorded if p not in found]),
-        ("new", [p for p in found if p not in recorded]),
+    for what, names in (
+        (
+            "changed",
+            [line.lstrip("\\").partition("  ")[2] for line in found if line not in recorded],
+        ),
+        ("missing", sorted(listed - now, key=natural)),
+        ("new", [name for name in now if name not in listed]),
     ):
-        if paths:
-            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            differences.append(f"{what} since {MANIFEST} was written: {shown(paths[0])}{more}")
+        names = [name for name in names if what != "changed" or name in listed]
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            differences.append(f"{what} since {MANIFEST} was written: {shown(names[0])}{more}")
     return differences

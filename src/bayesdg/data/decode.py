@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import stat
-import warnings
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +21,17 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 Resize = Literal["squash", "crop"]
 
 # Bump when decoding changes what comes out: stored pixels are made anew.
-DECODER_VERSION = 1
+DECODER_VERSION = 2
 # The limit of Pillow's own warning; beyond it a file is a mistake or an attack.
 MAX_PIXELS = 89_478_485
 # Narrower than this an image has nothing to show at 224 pixels.
 TINY = 16
+# No others are tried: some of Pillow's readers start programs (EPS), and few are hardened.
+WANTED_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+Image.init()
+FORMATS = tuple(name for name in WANTED_FORMATS if name in Image.OPEN)
+# A network drive may fail once.
+READ_ATTEMPTS = 3
 SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
@@ -48,12 +54,17 @@ class Decoded:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a regular file; anything else is refused before it is opened."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise BrokenImage("not a regular file")
-        content = path.read_bytes()
-    except OSError as error:
-        raise BrokenImage(f"cannot be read: {error.strerror}") from None
+    for attempt in range(1, READ_ATTEMPTS + 1):
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise BrokenImage("not a regular file")
+            content = path.read_bytes()
+            break
+        except OSError as error:
+            for_good = isinstance(error, FileNotFoundError | PermissionError)
+            if for_good or attempt == READ_ATTEMPTS:
+                raise BrokenImage(f"cannot be read: {error.strerror}") from None
+            time.sleep(0.1 * attempt)
     if not content:
         raise BrokenImage("empty file")
     return content
@@ -69,25 +80,21 @@ def decode(content: bytes, size: int | None = None, resize: Resize = "squash") -
             and takes the middle.
     """
     oddities: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        try:
-            with Image.open(io.BytesIO(content)) as image:
-                width, height = image.size
-                if width * height > MAX_PIXELS:
-                    raise BrokenImage(_too_large(width * height))
-                picture = _to_rgb(image, oddities)
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            raise BrokenImage(_too_large()) from None
-        except UnidentifiedImageError:
-            raise BrokenImage(_what_else(content)) from None
-        # Pillow's plugins raise nearly everything on damaged files, which is the file's fault.
-        except Exception as error:
-            if isinstance(error, BrokenImage):
-                raise
-            raise BrokenImage(f"damaged: {error}") from None
-    oddities += sorted({f"warning: {str(w.message).splitlines()[0]}" for w in caught})
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise BrokenImage(_too_large(width * height))
+            picture = _to_rgb(image, oddities)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise BrokenImage(_too_large()) from None
+    except UnidentifiedImageError:
+        raise BrokenImage(_what_else(content)) from None
+    # Pillow's plugins raise nearly everything on damaged files, which is the file's fault.
+    except Exception as error:
+        if isinstance(error, BrokenImage):
+            raise
+        raise BrokenImage(f"damaged: {error}") from None
     if min(picture.size) < TINY:
         oddities.append(f"tiny: {picture.width} x {picture.height}")
     if size is not None:
@@ -97,7 +104,8 @@ def decode(content: bytes, size: int | None = None, resize: Resize = "squash") -
 
 def _to_rgb(image: Image.Image, oddities: list[str]) -> Image.Image:
     """First frame, upright, 8 bit, opaque, RGB."""
-    if getattr(image, "is_animated", False):
+    # An MPO is a photograph with a second view or a preview behind it, as telephones make them.
+    if getattr(image, "is_animated", False) and image.format != "MPO":
         oddities.append("animated")
         image.seek(0)
     turned = image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
@@ -129,9 +137,14 @@ def _from_sixteen_bit(image: Image.Image, oddities: list[str]) -> Image.Image:
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535:
         raise BrokenImage(f"32-bit pixels ({low} to {high}); save as 8 or 16 bit")
-    oddities.append("16 bit")
-    grey = Image.fromarray(np.round(values / 257).astype(np.uint8))
-    grey.info = dict(image.info)
+    # The range is told: 12-bit values, say, come out nearly black.
+    oddities.append(f"16 bit: {low} to {high}")
+    eight = np.round(values / 257).astype(np.uint8)
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int) and (values == transparent).any():
+        oddities.append("alpha on white")
+        eight[values == transparent] = 255
+    grey = Image.fromarray(eight)
     # The turn is read from here.
     grey.getexif().update(image.getexif())
     return grey

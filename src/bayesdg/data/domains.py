@@ -79,12 +79,22 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain; no image is both in train and in val."""
+    """One domain; no image is both in train and in val.
+
+    Attributes:
+        name: Its name.
+        train: For training.
+        val: For choosing weights.
+        test: For judging; as a target always, as a source where they are held out.
+        held_out_test: Whether the test images are in no other part. Where they are not, a
+            source domain is evaluated on its validation images.
+    """
 
     name: str
     train: ImageSet
     val: ImageSet
     test: ImageSet
+    held_out_test: bool = True
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,6 @@ class DomainDataset:
         mean: Per channel, of pixels in 0..1; what the network subtracts.
         std: Per channel; what the network divides by.
         augmentation: What 'auto' augmentation means here.
-        held_out_test: Whether the test images of a domain are in none of its other splits.
-            Where they are, source domains are evaluated on their validation images instead.
         skipped: Files that were left out, with the reason.
         notes: What a person should know, such as counts other than the published ones.
     """
@@ -120,16 +128,16 @@ class DomainDataset:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     augmentation: Literal["none", "photo"] = "none"
-    held_out_test: bool = True
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        shapes = set()
+        shapes, types = set(), set()
         for name, domain in self.domains.items():
             for split in ("train", "val", "test"):
                 images: ImageSet = getattr(domain, split)
                 shapes.add(tuple(images.images.shape[1:]))
+                types.add(getattr(images.images, "dtype", torch.uint8))
                 if len(images) == 0:
                     continue
                 low, high = int(images.labels.min()), int(images.labels.max())
@@ -140,6 +148,8 @@ class DomainDataset:
                     )
         if len(shapes) > 1:
             raise DataError(f"images of {self.name} differ in shape: {sorted(shapes)}")
+        if len(types) > 1:
+            raise DataError(f"images of {self.name} differ in type: {', '.join(map(str, types))}")
 
     @property
     def image_shape(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ at once and nothing is read from the folder afterwards.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from bayesdg.data.domains import (
     ImageSet,
     Rows,
 )
-from bayesdg.data.known import KNOWN, Known, place_of, user_cache
+from bayesdg.data.known import KNOWN, Known, expanded, place_of, user_cache
 from bayesdg.data.splits import Parts, official_pacs_split, seeded_split, split_from_csv
 from bayesdg.data.store import Pixels, Progress, Stored, store
 from bayesdg.data.tree import Tree, read_tree, shown
@@ -82,10 +82,22 @@ def folder_dataset(
     }
     if broken and data.bad_images == "error":
         raise DataError(broken_message(tree, broken))
-    title = name if known else tree.root.name
+    title = name if known else shown(tree.root.resolve().name)
     notes = [*tree.warnings, *(count_differences(tree, known) if known else ())]
+    notes += [f"{number} images: {kind}" for kind, number in kinds_of(stored.values()).items()]
+    notes += [f"ignored, {reason}: {number}" for reason, number in tree.ignored.items()]
     assembled = _assembled(title, tree, files.parts(broken), rows, stored, broken)
     return replace(assembled, notes=tuple(notes))
+
+
+def kinds_of(stored: Iterable[Stored]) -> Counter[str]:
+    """How many images have each oddity."""
+    return Counter(
+        oddity.split(":")[0]
+        for found in stored
+        for oddities in found.oddities.values()
+        for oddity in oddities
+    )
 
 
 def broken_message(tree: Tree, broken: Mapping[int, str]) -> str:
@@ -127,14 +139,14 @@ class Listing:
 
 def listing(name: str, known: Known | None, root: Path, data: DataSettings) -> Listing:
     """What files there are; none is opened."""
-    folder = place_of(name, root) if known else Path(name).expanduser()
+    folder = place_of(name, root) if known else expanded(name)
     if known and not folder.is_dir():
         raise DataError(
             f"{name} is not at {shown(folder)}; get it from {known.page}, expected {known.layout}; "
             "another place is given by --root or BAYESDG_DATA"
         )
     if data.split_file is not None:
-        tree, parts = split_from_csv(data.split_file.expanduser(), folder)
+        tree, parts = split_from_csv(expanded(data.split_file), folder)
         return Listing(tree, data.split_seed, fixed=parts)
     if known is None:
         tree = read_tree(folder)
@@ -158,7 +170,7 @@ def count_differences(tree: Tree, known: Known) -> list[str]:
             found = counts[domain, label] if label else per_domain[domain]
             if found != published:
                 place = f"{domain}/{label}" if label else domain
-                differences.append(f"{place} has {found} images, published are {published}")
+                differences.append(f"{shown(place)} has {found} images, published are {published}")
     if len(tree.classes) != known.num_classes:
         differences.append(f"{len(tree.classes)} classes, published are {known.num_classes}")
     return differences
@@ -192,22 +204,23 @@ def _assembled(
         pixels: Images = Rows(StoredImages(stored[domain].pixels), index)
         return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64))
 
+    # From here on names are for people and for JSON, which knows no raw bytes.
     domains = {
-        domain: Domain(
-            domain,
+        shown(domain): Domain(
+            shown(domain),
             train=images(domain, parts.train[domain]),
             val=images(domain, parts.val[domain]),
             test=images(domain, parts.test[domain]),
+            held_out_test=domain in parts.held_out,
         )
         for domain in tree.domains
     }
     return DomainDataset(
         name=name,
-        classes=tree.classes,
+        classes=tuple(map(shown, tree.classes)),
         domains=domains,
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
         augmentation="photo",
-        held_out_test=parts.held_out_test,
         skipped=tuple(f"{shown(tree.entries[row].path)}: {why}" for row, why in broken.items()),
     )

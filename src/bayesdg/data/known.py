@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bayesdg.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Known:
@@ -98,9 +100,17 @@ OTHER_FOLDERS = {
 def data_root(root: Path | None = None) -> Path:
     """Where data sets are looked for: --root, else BAYESDG_DATA, else a folder of the user's."""
     if root is not None:
-        return root.expanduser()
+        return expanded(root)
     configured = os.environ.get("BAYESDG_DATA")
-    return Path(configured).expanduser() if configured else user_cache() / "data"
+    return expanded(configured) if configured else user_cache() / "data"
+
+
+def expanded(path: Path | str) -> Path:
+    """With '~' replaced; an unknown user is a usage error."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{path}: there is no such user's home folder") from None
 
 
 def user_cache() -> Path:
@@ -111,7 +121,7 @@ def user_cache() -> Path:
         base = Path.home() / "Library" / "Caches"
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("BAYESDG_CACHE") or base / "bayesdg").expanduser()
+    return expanded(os.environ.get("BAYESDG_CACHE") or base / "bayesdg")
 
 
 def place_of(name: str, root: Path) -> Path:

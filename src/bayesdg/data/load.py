@@ -7,7 +7,7 @@ from pathlib import Path
 from bayesdg.data.digits import rotated_digits, rotated_mnist
 from bayesdg.data.domains import DomainDataset
 from bayesdg.data.folders import folder_dataset
-from bayesdg.data.known import KNOWN, data_root
+from bayesdg.data.known import KNOWN, data_root, expanded
 from bayesdg.data.store import Progress
 from bayesdg.errors import UsageError
 from bayesdg.names import unknown
@@ -32,7 +32,7 @@ def load_dataset(
     known = KNOWN.get(name)
     place = data_root(None if root is None else Path(root))
     if known is None:
-        if not Path(name).expanduser().is_dir():
+        if not name or not expanded(name).is_dir():
             summary = f"{', '.join(KNOWN)}, or the path of a folder DOMAIN/CLASS/IMAGE"
             raise UsageError(unknown("data set", name, KNOWN, summary=summary))
         return folder_dataset(name, place, data, progress)

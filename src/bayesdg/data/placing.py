@@ -26,6 +26,9 @@ def placed(
     'auto' takes the device if all fit into what it may hold, else leaves them where they are:
     memory, or a file from which the system keeps in memory what it can.
     """
+    # Turned images weigh little and are turned where they are used: a device that rounds otherwise
+    # than another must not be met by chance.
+    sets = {name: _turned_on(device, images) for name, images in sets.items()}
     needed = sum(num_bytes(images) for images in sets.values())
     storage = data.storage
     if storage == "auto":
@@ -44,9 +47,17 @@ def placed(
     return {name: replace(s, images=_copied(s.images, goal)) for name, s in sets.items()}
 
 
+def _turned_on(device: torch.device, images: ImageSet) -> ImageSet:
+    if isinstance(images.images, Turned):
+        return replace(images, images=images.images.to(device))
+    return images
+
+
 def num_bytes(images: ImageSet) -> int:
     """Of the pixels, in the form in which they wait."""
     held = images.images
+    if len(images) == 0:
+        return 0
     if isinstance(held, Turned):
         return held.upright.nbytes
     first = held[torch.zeros(1, dtype=torch.int64)]
@@ -68,7 +79,9 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _copied(images: Images, device: torch.device) -> Images:
-    if isinstance(images, Tensor | Turned):
+    if isinstance(images, Turned):
+        return images
+    if isinstance(images, Tensor):
         return images.to(device)
     num = images.shape[0]
     first = images[torch.zeros(1, dtype=torch.int64)]

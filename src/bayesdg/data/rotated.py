@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -50,8 +51,13 @@ class Turned:
         return to_bytes(turned).expand(-1, self.channels, -1, -1)
 
     def to(self, device: torch.device | str) -> Turned:
-        """The same, turned on another device."""
-        return replace(self, upright=self.upright.to(device))
+        """The same, turned on another device; angles of one set share the upright images."""
+        return replace(self, upright=_moved(self.upright, device))
+
+
+@lru_cache(maxsize=8)
+def _moved(upright: Tensor, device: torch.device | str) -> Tensor:
+    return upright.to(device)
 
 
 def rotated_dataset(
@@ -81,7 +87,7 @@ def rotated_dataset(
             turned = Turned(upright, angle, size, channels, interpolation)
             everything = torch.arange(len(labels))
             sets[part] = ImageSet(turned[everything] if total <= KEEP_BYTES else turned, labels)
-        domains[str(angle)] = Domain(str(angle), **sets)
+        domains[str(angle)] = Domain(str(angle), sets["train"], sets["val"], sets["test"])
     colour = channels == 3
     return DomainDataset(
         name=name,

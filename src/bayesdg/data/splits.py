@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
+import posixpath
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from bayesdg.data.tree import Entry, Tree, natural, normal, shown
@@ -20,6 +20,7 @@ from bayesdg.errors import DataError
 from bayesdg.names import unknown
 
 VAL_FRACTION = 0.1
+CSV_COLUMNS = ("path", "domain", "class", "split")
 # Other names that are in use for the three parts.
 PART_NAMES = {
     "train": "train", "training": "train",
@@ -36,14 +37,14 @@ class Parts:
         train: By domain.
         val: By domain.
         test: By domain.
-        held_out_test: Whether test images are in neither train nor val, so that the test
-            accuracy of a source domain means something.
+        held_out: The domains whose test images are in neither train nor val, so that their
+            test accuracy means something when they are sources.
     """
 
     train: Mapping[str, Sequence[int]]
     val: Mapping[str, Sequence[int]]
     test: Mapping[str, Sequence[int]]
-    held_out_test: bool
+    held_out: frozenset[str] = frozenset()
 
 
 def seeded_split(
@@ -52,7 +53,7 @@ def seeded_split(
     fraction: float = VAL_FRACTION,
     skip: Container[int] = (),
 ) -> Parts:
-    """A share of every class of every domain for validation, at least one image for training.
+    """A share of every class of every domain for validation: at least one image, if there are two.
 
     The order within a class follows from names and seed alone, the same on every machine.
     Positions in `skip` are left out before anything is counted.
@@ -65,10 +66,10 @@ def seeded_split(
     val: dict[str, list[int]] = {domain: [] for domain in tree.domains}
     for (domain, _), rows in groups.items():
         by_hash = sorted(rows, key=lambda row: _hash(seed, tree.entries[row].path))
-        num_val = min(round(fraction * len(rows)), len(rows) - 1)
+        num_val = min(max(1, round(fraction * len(rows))), len(rows) - 1)
         val[domain] += by_hash[:num_val]
         train[domain] += by_hash[num_val:]
-    return Parts(_sorted(train), _sorted(val), everything(tree), held_out_test=False)
+    return Parts(_sorted(train), _sorted(val), everything(tree))
 
 
 def everything(tree: Tree) -> dict[str, list[int]]:
@@ -85,25 +86,36 @@ def official_pacs_split(tree: Tree, folder: Path) -> Parts:
     train and crossval as they are, test = every image of the domain. A label that does not fit
     its class folder and a name that has no file are errors with their line.
     """
-    row_of = {normal(entry.path): row for row, entry in enumerate(tree.entries)}
+    # The lists speak of the published domain names, whatever the folder is called.
+    row_of = {
+        (
+            entry.domain,
+            normal(
+                PurePosixPath(entry.path).relative_to(PurePosixPath(entry.path).parts[0]).as_posix()
+            ),
+        ): row
+        for row, entry in enumerate(tree.entries)
+    }
     parts: dict[str, dict[str, list[int]]] = {"train": {}, "crossval": {}}
+    seen: dict[int, str] = {}
     for part, by_domain in parts.items():
         for domain in tree.domains:
             path = folder / f"{domain}_{part}_kfold.txt"
-            by_domain[domain] = [
-                _row(row_of, name, f"{path.name} line {number}")
-                for number, name in _kfold_lines(path, tree.classes)
-            ]
-    both = {
-        tree.entries[row].path
-        for domain in tree.domains
-        for row in set(parts["train"][domain]) & set(parts["crossval"][domain])
-    }
-    if both:
-        raise DataError(f"{shown(min(both))} is in a train and in a crossval list of {folder.name}")
-    return Parts(
-        _sorted(parts["train"]), _sorted(parts["crossval"]), everything(tree), held_out_test=False
-    )
+            by_domain[domain] = []
+            for number, name in _kfold_lines(path, tree.classes):
+                where = f"{path.name} line {number}"
+                _check_below(name, where)
+                first, _, rest = name.partition("/")
+                if first != domain:
+                    raise DataError(f"{where}: {shown(name)} is not of the domain {domain}")
+                row = row_of.get((domain, normal(rest)))
+                if row is None:
+                    raise DataError(f"{where}: {shown(name)} is not there")
+                if row in seen:
+                    raise DataError(f"{where}: {shown(name)} is listed before, in {seen[row]}")
+                seen[row] = where
+                by_domain[domain].append(row)
+    return Parts(_sorted(parts["train"]), _sorted(parts["crossval"]), everything(tree))
 
 
 def _kfold_lines(path: Path, classes: Sequence[str]) -> Iterable[tuple[int, str]]:
@@ -113,7 +125,7 @@ def _kfold_lines(path: Path, classes: Sequence[str]) -> Iterable[tuple[int, str]
             continue
         name, _, label = line.strip().rpartition(" ")
         where = f"{path.name} line {number}"
-        if not name or not label.isdigit():
+        if not name or not (label.isascii() and label.isdigit()):
             raise DataError(f"{where}: expected 'domain/class/image LABEL', got {line.strip()!r}")
         if not 1 <= int(label) <= len(classes):
             raise DataError(f"{where}: label {label}, allowed are 1 to {len(classes)}")
@@ -130,35 +142,12 @@ def split_from_csv(path: Path, root: Path) -> tuple[Tree, Parts]:
     """Tree and parts from a table with the columns path, domain, class, split.
 
     Paths are relative to `root` and stay below it; the folders they lie in may have any shape.
+    No image may be listed twice, under whatever domain or spelling.
     """
-    rows = csv.DictReader(io.StringIO(read_text(path)))
-    columns = [name.strip().lower() for name in rows.fieldnames or ()]
-    missing = [name for name in ("path", "domain", "class", "split") if name not in columns]
-    if missing:
-        raise DataError(
-            f"{path.name} lacks the column {missing[0]}; needed: path,domain,class,split"
-        )
-    rows.fieldnames = columns
-    listed: list[tuple[Entry, str]] = []
-    for row in rows:
-        where = f"{path.name} line {rows.line_num}"
-        if any(row[name] is None or not row[name].strip() for name in columns[:4]):
-            raise DataError(f"{where}: a column is empty")
-        part = row["split"].strip().lower()
-        if part not in PART_NAMES:
-            raise DataError(f"{where}: {unknown('split', part, PART_NAMES)}")
-        name = row["path"].strip().replace("\\", "/")
-        _check_below(name, where)
-        if not (root / name).is_file():
-            raise DataError(f"{where}: no file {shown(name)} below {shown(root)}")
-        entry = Entry(name, normal(row["domain"].strip()), normal(row["class"].strip()))
-        listed.append((entry, PART_NAMES[part]))
+    listed = _csv_entries(path, root)
     if not listed:
         raise DataError(f"{path.name} lists no images")
     listed.sort(key=lambda pair: tuple(map(natural, (pair[0].domain, pair[0].label, pair[0].path))))
-    twice = [a.path for (a, _), (b, _) in pairwise(listed) if a.path == b.path]
-    if twice:
-        raise DataError(f"{path.name} lists {shown(twice[0])} twice")
     domains = tuple(sorted({entry.domain for entry, _ in listed}, key=natural))
     classes = tuple(sorted({entry.label for entry, _ in listed}, key=natural))
     tree = Tree(root, domains, classes, tuple(entry for entry, _ in listed))
@@ -167,11 +156,55 @@ def split_from_csv(path: Path, root: Path) -> tuple[Tree, Parts]:
     }
     for position, (entry, part) in enumerate(listed):
         parts[part][entry.domain].append(position)
-    held_out = any(parts["test"].values())
-    # A domain without test images is tested on all it has.
+    held_out = frozenset(domain for domain in domains if parts["test"][domain])
+    # A domain without test images is tested, as a target, on all it has.
     whole = everything(tree)
     test = {domain: parts["test"][domain] or whole[domain] for domain in domains}
-    return tree, Parts(parts["train"], parts["val"], test, held_out_test=held_out)
+    return tree, Parts(parts["train"], parts["val"], test, held_out)
+
+
+def _csv_entries(path: Path, root: Path) -> list[tuple[Entry, str]]:
+    """Each line's entry and part."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    listed: list[tuple[Entry, str]] = []
+    seen: dict[str, int] = {}
+    try:
+        columns = [name.strip().lower() for name in next(reader, [])]
+        for name in CSV_COLUMNS:
+            if name not in columns:
+                raise DataError(
+                    f"{path.name} lacks the column {name}; needed: {','.join(CSV_COLUMNS)}"
+                )
+        for values in reader:
+            where = f"{path.name} line {reader.line_num}"
+            row = dict(zip(columns, (value.strip() for value in values), strict=False))
+            if not any(row.values()):
+                continue
+            image, domain, label, part = (row.get(name, "") for name in CSV_COLUMNS)
+            if not (image and domain and label and part):
+                raise DataError(f"{where}: a column is empty")
+            if part.lower() not in PART_NAMES:
+                raise DataError(f"{where}: {unknown('split', part, PART_NAMES)}")
+            image = posixpath.normpath(image.replace("\\", "/"))
+            _check_below(image, where)
+            if normal(image) in seen:
+                raise DataError(
+                    f"{where}: {shown(image)} is listed before, in line {seen[normal(image)]}"
+                )
+            seen[normal(image)] = reader.line_num
+            if not _is_file(root / image):
+                raise DataError(f"{where}: no file {shown(image)} below {shown(root)}")
+            listed.append((Entry(image, normal(domain), normal(label)), PART_NAMES[part.lower()]))
+    except csv.Error as error:
+        raise DataError(f"{path.name} line {reader.line_num} is no CSV: {error}") from None
+    return listed
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name too long for the disk
+        return False
 
 
 def read_text(path: Path) -> str:
@@ -182,17 +215,9 @@ def read_text(path: Path) -> str:
         raise DataError(f"{shown(path)} cannot be read: {error.strerror}") from None
 
 
-def _row(row_of: Mapping[str, int], name: str, where: str) -> int:
-    _check_below(name, where)
-    try:
-        return row_of[normal(name)]
-    except KeyError:
-        raise DataError(f"{where}: {shown(name)} is not there") from None
-
-
 def _check_below(name: str, where: str) -> None:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or name[1:2] == ":":
+    if "\0" in name or path.is_absolute() or ".." in path.parts or name[1:2] == ":":
         raise DataError(f"{where}: {shown(name)} leads out of the data folder")
 
 

@@ -1,18 +1,22 @@
 """Decoded pixels, once: a uint8 array of all images of a domain, in memory or mapped from disk.
 
 The file on disk is a safetensors file named by what is in it (content of the images, size,
-decoder), so it can be shared by runs, survives a moved data folder, and is never stale. It is
-there whole or not at all.
+decoder), so it can be shared by runs and survives a moved data folder. It is there whole or not at
+all; one that was damaged in its form since is made anew. Whether a file of the data has changed is
+told by its size, inode and times.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdg.data.decode import DECODER_VERSION, BrokenImage, Resize, decode, read_bytes
+from bayesdg.data.tree import shown
+from bayesdg.errors import DataError, ResourceError
 
 Pixels = NDArray[np.uint8]
 # Is told the number of images done and of all.
@@ -62,23 +68,39 @@ def store(
         workers: Threads; all cores by default. Decoders release Python's lock.
     """
     workers = workers or os.cpu_count() or 1
-    if cache is None:
-        pixels = np.zeros((len(paths), 3, size, size), np.uint8)
-        return Stored(pixels, *_decode_into(pixels, paths, resize, progress, workers))
-    cache.mkdir(parents=True, exist_ok=True)
+    if cache is not None and paths:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=cache):
+                pass
+        except OSError as error:
+            warnings.warn(
+                f"{cache} cannot be written ({error.strerror}); pixels are decoded into memory",
+                stacklevel=2,
+            )
+            cache = None
     hashes = content_hashes(paths, cache, workers)
+    # What cannot be read now may be readable next time: nothing to remember.
+    if cache is None or "" in hashes:
+        pixels = np.zeros((len(paths), 3, size, size), np.uint8)
+        return Stored(pixels, *_decode_into(pixels, paths, hashes, resize, progress, workers))
     key = json.dumps([DECODER_VERSION, size, resize, hashes])
     target = cache / f"{sha256(key.encode()).hexdigest()[:32]}.safetensors"
+    shape = (len(paths), 3, size, size)
     with _alone(target.with_suffix(".lock")):
-        if not target.exists():
-            _write(target, paths, size, resize, progress, workers)
-    return _mapped(target)
+        found = _mapped(target, shape)
+        if found is None:
+            _write(target, shape, paths, hashes, resize, progress, workers)
+            found = _mapped(target, shape)
+    if found is None:
+        raise ResourceError(f"{target} was written but cannot be read back; is the disk sound?")
+    return found
 
 
 def content_hashes(paths: Sequence[Path], cache: Path | None, workers: int) -> list[str]:
     """sha256 of each file, '' where it cannot be read.
 
-    Files whose size and time of change are those of the last visit are not read again.
+    Files whose size, times of change and inode are those of the last visit are not read again.
     """
     index = _StatIndex(cache, paths)
     with ThreadPoolExecutor(workers) as pool:
@@ -88,7 +110,7 @@ def content_hashes(paths: Sequence[Path], cache: Path | None, workers: int) -> l
 
 
 class _StatIndex:
-    """What was hashed before: path -> (size, time of change, sha256)."""
+    """What was hashed before: path -> (size, times of change, inode, sha256)."""
 
     def __init__(self, cache: Path | None, paths: Sequence[Path]) -> None:
         self.file = None
@@ -98,8 +120,9 @@ class _StatIndex:
             place = sha256(os.fsencode(paths[0].parent.parent.resolve())).hexdigest()[:16]
             self.file = cache / f"hashes-{place}.json"
             try:
-                self.known = json.loads(self.file.read_text())
-            except (OSError, ValueError):
+                stored = json.loads(self.file.read_text())
+                self.known = {k: v for k, v in stored.items() if len(v) == 5}
+            except (OSError, ValueError, AttributeError, TypeError):
                 self.known = {}
 
     def hash(self, path: Path) -> str:
@@ -109,32 +132,50 @@ class _StatIndex:
             return ""
         name = os.fsencode(path).hex()
         known = self.known.get(name)
-        if known and known[:2] == [status.st_size, status.st_mtime_ns]:
-            return str(known[2])
+        identity = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        if known and known[:4] == identity:
+            return str(known[4])
         try:
             digest = sha256(read_bytes(path)).hexdigest()
         except BrokenImage:
             return ""
-        self.known[name] = [status.st_size, status.st_mtime_ns, digest]
+        self.known[name] = [*identity, digest]
         self.changed = True
         return digest
 
     def save(self) -> None:
         if self.file is None or not self.changed:
             return
-        temporary = self.file.with_name(f"{self.file.name}.tmp-{os.getpid()}")
-        temporary.write_text(json.dumps(self.known))
-        temporary.replace(self.file)
+        _write_whole(self.file, json.dumps(self.known))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)
 
 
 def _decode_into(
-    pixels: Pixels, paths: Sequence[Path], resize: Resize, progress: Progress, workers: int
+    pixels: Pixels,
+    paths: Sequence[Path],
+    hashes: Sequence[str],
+    resize: Resize,
+    progress: Progress,
+    workers: int,
 ) -> tuple[dict[int, str], dict[int, tuple[str, ...]]]:
     size = pixels.shape[-1]
 
     def one(row: int) -> tuple[str | None, tuple[str, ...]]:
         try:
-            decoded = decode(read_bytes(paths[row]), size, resize)
+            content = read_bytes(paths[row])
+        except BrokenImage as error:
+            if hashes[row]:
+                raise DataError(f"{shown(paths[row])}: {error}, but could be before") from None
+            return str(error), ()
+        if sha256(content).hexdigest() != hashes[row]:
+            raise DataError(f"{shown(paths[row])} changed while it was read; start again")
+        try:
+            decoded = decode(content, size, resize)
         except BrokenImage as error:
             return str(error), ()
         pixels[row] = decoded.pixels.transpose(2, 0, 1)
@@ -154,10 +195,15 @@ def _decode_into(
 
 
 def _write(
-    target: Path, paths: Sequence[Path], size: int, resize: Resize, progress: Progress, workers: int
+    target: Path,
+    shape: tuple[int, int, int, int],
+    paths: Sequence[Path],
+    hashes: Sequence[str],
+    resize: Resize,
+    progress: Progress,
+    workers: int,
 ) -> None:
     """Decode straight into a file beside the target, then give it its name."""
-    shape = (len(paths), 3, size, size)
     num_bytes = int(np.prod(shape))
     _check_room(target.parent, num_bytes)
     # Whoever holds the lock is alone: what others began here, they left behind when they died.
@@ -165,16 +211,16 @@ def _write(
         litter.unlink()
     temporary = target.with_name(f"{target.name}.tmp-{os.getpid()}")
     try:
-        # What is broken is known only afterwards: the report goes into a file of its own.
         with temporary.open("wb") as file:
             start = _write_header(file, shape)
-            file.truncate(start + num_bytes)
+            _reserve(file, start + num_bytes)
         pixels: Pixels = np.memmap(temporary, np.uint8, "r+", offset=start, shape=shape)
-        broken, oddities = _decode_into(pixels, paths, resize, progress, workers)
+        broken, oddities = _decode_into(pixels, paths, hashes, resize, progress, workers)
         pixels.flush()  # type: ignore[attr-defined]
         del pixels
-        report = target.with_suffix(".json")
-        report.write_text(json.dumps({"broken": broken, "oddities": oddities}))
+        # The report first: pixels without it count as absent.
+        report = {"broken": broken, "oddities": oddities}
+        _write_whole(target.with_suffix(".json"), json.dumps(report))
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -182,12 +228,22 @@ def _write(
         temporary.unlink(missing_ok=True)
 
 
+def _reserve(file: BinaryIO, num_bytes: int) -> None:
+    """Take the room now: a disk that fills up under a mapped file would kill the process."""
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        else:
+            file.truncate(num_bytes)
+    except OSError as error:
+        raise ResourceError(
+            f"no room for {num_bytes / 2**30:.1f} GiB of decoded pixels ({error.strerror}); make "
+            "room, set BAYESDG_CACHE, or use a smaller data.image_size"
+        ) from None
+
+
 def _check_room(folder: Path, num_bytes: int) -> None:
-    from shutil import disk_usage
-
-    from bayesdg.errors import ResourceError
-
-    free = disk_usage(folder).free
+    free = shutil.disk_usage(folder).free
     if free < 1.1 * num_bytes:
         raise ResourceError(
             f"{folder} has {free / 2**30:.1f} GiB left, decoded pixels need "
@@ -204,14 +260,21 @@ def _write_header(file: BinaryIO, shape: tuple[int, ...]) -> int:
     return 8 + len(header)
 
 
-def _mapped(path: Path) -> Stored:
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        shape = tuple(json.loads(file.read(length))["pixels"]["shape"])
-    pixels = np.memmap(path, np.uint8, "r", offset=8 + length, shape=shape)
-    report = json.loads(path.with_suffix(".json").read_text())
-    broken = {int(row): reason for row, reason in report["broken"].items()}
-    oddities = {int(row): tuple(odd) for row, odd in report["oddities"].items()}
+def _mapped(path: Path, shape: tuple[int, int, int, int]) -> Stored | None:
+    """What is stored, or None where it is absent or not as it should be."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(length, 4096)))
+        start, num_bytes = 8 + length, int(np.prod(shape))
+        if header["pixels"]["shape"] != list(shape) or path.stat().st_size != start + num_bytes:
+            return None
+        report = json.loads(path.with_suffix(".json").read_text())
+        broken = {int(row): str(reason) for row, reason in report["broken"].items()}
+        oddities = {int(row): tuple(odd) for row, odd in report["oddities"].items()}
+        pixels: Pixels = np.memmap(path, np.uint8, "r", offset=start, shape=shape)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+        return None
     return Stored(pixels, broken, oddities)
 
 
@@ -224,5 +287,7 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
         return
     with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        # Some network drives know no locks; then as on Windows.
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -76,18 +76,30 @@ def read_tree(
     ignored: Counter[str] = Counter()
     warnings: list[str] = []
     entries: list[Entry] = []
-    seen_labels: dict[str, set[str]] = {}
+    spellings: dict[tuple[str, str], set[str]] = {}
+    misplaced = _image_files(root)
     for folder in _folders(root, ignored):
         name = (aliases or {}).get(folder.name, normal(folder.name))
         if domains is not None and name not in domains:
             continue
+        spellings.setdefault(("domain", name), set()).add(folder.name)
+        misplaced += _image_files(folder)
+        before = len(entries)
         for class_folder in _folders(folder, ignored):
             label = normal(class_folder.name)
-            seen_labels.setdefault(label, set()).add(class_folder.name)
-            entries += [
-                Entry(path.relative_to(root).as_posix(), name, label)
-                for path in _images(class_folder, root, ignored, warnings)
-            ]
+            spellings.setdefault(("class", label), set()).add(class_folder.name)
+            images = list(_images(class_folder, root, ignored, warnings))
+            entries += [Entry(path.relative_to(root).as_posix(), name, label) for path in images]
+            if not images:
+                warnings.append(f"no images in {shown(class_folder.relative_to(root))}")
+        if len(entries) == before:
+            warnings.append(f"no images in {shown(folder.name)}/CLASS")
+    if misplaced:
+        ignored["not in a class folder"] += len(misplaced)
+        example = shown(misplaced[0].relative_to(root))
+        warnings.append(
+            f"{len(misplaced)} images are not in DOMAIN/CLASS and left out, such as {example}"
+        )
     entries.sort(key=lambda e: (natural(e.domain), natural(e.label), natural(e.path)))
     found = tuple(sorted({entry.domain for entry in entries}, key=natural))
     classes = tuple(sorted({entry.label for entry in entries}, key=natural))
@@ -97,9 +109,10 @@ def read_tree(
         )
     warnings += _look_alikes("domain", found) + _look_alikes("class", classes)
     warnings += [
-        f"class {shown(label)} is spelled with two encodings (NFC and NFD); taken as one"
-        for label, spellings in seen_labels.items()
-        if len(spellings) > 1
+        f"{kind} {shown(name)} has several spellings on disk "
+        f"({', '.join(sorted(map(shown, found_as)))}); taken as one"
+        for (kind, name), found_as in spellings.items()
+        if len(found_as) > 1
     ]
     return Tree(root, found, classes, tuple(entries), dict(ignored), tuple(warnings))
 
@@ -150,6 +163,15 @@ def _is_junk(name: str) -> bool:
     return name.startswith(".") or name.lower() in JUNK_NAMES
 
 
+def _image_files(folder: Path) -> list[Path]:
+    """Images directly in a folder that should hold folders."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in SUFFIXES and not _is_junk(path.name) and not path.is_dir()
+    ]
+
+
 def _folders(parent: Path, ignored: Counter[str]) -> list[Path]:
     folders = []
     for path in sorted(parent.iterdir()):
@@ -175,7 +197,7 @@ def _images(
     # The folders above count as visited: a link back up would bring in everything again.
     above = [class_folder, *class_folder.parents][1:]
     visited = {_identity(folder) for folder in above if folder.is_relative_to(root)}
-    outside = 0
+    outside: list[Path] = []
     waiting = [class_folder]
     while waiting:
         folder = waiting.pop()
@@ -196,9 +218,16 @@ def _images(
             elif path.exists() and not path.is_file():
                 ignored["not a regular file"] += 1
             else:
-                resolved = path.resolve()
-                outside += not resolved.is_relative_to(root.resolve())
+                if path.is_symlink() and not _stays_below(path, root):
+                    outside.append(path)
                 yield path
     if outside:
-        place = shown(class_folder.relative_to(root))
-        warnings.append(f"{outside} images in {place} are links to outside of the folder")
+        example = shown(outside[0].relative_to(root))
+        warnings.append(f"{len(outside)} images are links out of the folder, such as {example}")
+
+
+def _stays_below(link: Path, root: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # a link to itself: it is found broken when it is read
+        return True

@@ -154,10 +154,9 @@ def train(
         selected = record.step if record.best else selected
         on_step(record)
     run = Run(settings, task, learner, records)
-    source_part: Literal["val", "test"] = "test" if dataset.held_out_test else "val"
     known = torch.cat([domain.train.labels for domain in split.sources.values()]).unique()
     results = [
-        evaluate_domain(run, d, "source", selected, source_part, known)
+        evaluate_domain(run, d, "source", selected, "test" if d.held_out_test else "val", known)
         for d in split.sources.values()
     ] + [evaluate_domain(run, d, "target", selected, "test", known) for d in split.targets.values()]
     return Run(settings, task, learner, [*records, *results])
