@@ -6,7 +6,7 @@ Axes: B target images, S source domains, N images per class and source domain.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bayesdg.data import ImageSet
 from bayesdg.errors import DataError, UsageError
+from bayesdg.ranks import ALONE, Ranks
 
 # How images are put together, by name:
 # episode: B images of one domain, the meta-target, and N of each class from every other domain;
@@ -22,20 +23,53 @@ Batching = Literal["episode", "single-domain", "pooled"]
 
 
 @dataclass(frozen=True)
+class Plan:
+    """Which images an episode will hold; none is fetched yet.
+
+    Attributes:
+        picks: Domain and positions in it, target images first.
+        num_target: How many of them are target images.
+        meta_target: The domain of the target images; None when they come from all domains.
+    """
+
+    picks: tuple[tuple[str, Tensor], ...]
+    num_target: int
+    meta_target: str | None
+
+    @property
+    def total(self) -> int:
+        """How many images in all."""
+        return sum(len(rows) for _, rows in self.picks)
+
+    def rows(self, ranks: Ranks) -> Tensor:
+        """Positions in the episode of one rank's share, which is a share of either side."""
+        num_source = self.total - self.num_target
+        target, source = ranks.share(self.num_target), ranks.share(num_source)
+        everything = torch.arange(self.total)
+        return torch.cat(
+            [everything[: self.num_target][target], everything[self.num_target :][source]]
+        )
+
+
+@dataclass(frozen=True)
 class Episode:
     """Target images first, source images behind them, so that one pass covers both.
 
     Attributes:
-        images: (B + S*K*N, C, H, W).
+        images: (B + S*K*N, C, H, W), or one rank's share of them.
         labels: (B + S*K*N,).
         num_target: B.
         meta_target: The domain of the target images; None when they come from all domains.
+        rows: Positions of these images in the whole episode; None where they are all there.
+        total: How many images the whole episode has; None likewise.
     """
 
     images: Tensor
     labels: Tensor
     num_target: int
     meta_target: str | None
+    rows: Tensor | None = None
+    total: int | None = None
 
     @property
     def target_labels(self) -> Tensor:
@@ -51,12 +85,12 @@ class Episode:
         """The same episode on another device."""
         images = self.images.to(device, non_blocking=True)
         labels = self.labels.to(device, non_blocking=True)
-        return Episode(images, labels, self.num_target, self.meta_target)
+        return replace(self, images=images, labels=labels)
 
     def pinned(self) -> Episode:
         """The same in page-locked memory, from where a GPU fetches it by itself."""
         images = self.images if self.images.is_cuda else self.images.pin_memory()
-        return Episode(images, self.labels.pin_memory(), self.num_target, self.meta_target)
+        return replace(self, images=images, labels=self.labels.pin_memory())
 
 
 class EpisodeSampler:
@@ -90,37 +124,53 @@ class EpisodeSampler:
 
     def draw(self, generator: torch.Generator) -> Episode:
         """The next episode; all chance comes from `generator`."""
+        return self.fetch(self.plan(generator))
+
+    def plan(self, generator: torch.Generator) -> Plan:
+        """Which images come next; all chance comes from `generator`."""
         if self.batching == "pooled":
             return self._pooled(generator)
         names = list(self.domains)
         meta_target = names[int(torch.randint(len(names), (), generator=generator))]
-        target = self.domains[meta_target]
-        picks = [(target, _pick(torch.arange(len(target)), self.batch_size, generator))]
+        everything = torch.arange(len(self.domains[meta_target]))
+        picks = [(meta_target, _pick(everything, self.batch_size, generator))]
         if self.batching == "episode":
             picks += [
-                (domain, _pick(members, self.per_class, generator))
-                for name, domain in self.domains.items()
+                (name, _pick(members, self.per_class, generator))
+                for name in names
                 if name != meta_target
                 for members in self._by_class[name]
             ]
+        return Plan(tuple(picks), self.batch_size, meta_target)
+
+    def fetch(self, plan: Plan, ranks: Ranks = ALONE) -> Episode:
+        """The images of a plan, or one rank's share of them."""
+        wanted = plan.rows(ranks)
+        images, labels, start = [], [], 0
+        for name, rows in plan.picks:
+            own = rows[wanted[(wanted >= start) & (wanted < start + len(rows))] - start]
+            if len(own):
+                images.append(self.domains[name].images[own])
+                labels.append(self.domains[name].labels[own])
+            start += len(rows)
+        share = ranks.share(plan.num_target)
         return Episode(
-            images=torch.cat([domain.images[index] for domain, index in picks]),
-            labels=torch.cat([domain.labels[index] for domain, index in picks]),
-            num_target=self.batch_size,
-            meta_target=meta_target,
+            torch.cat(images),
+            torch.cat(labels),
+            share.stop - share.start,
+            plan.meta_target,
+            *((wanted, plan.total) if ranks.size > 1 else ()),
         )
 
-    def _pooled(self, generator: torch.Generator) -> Episode:
+    def _pooled(self, generator: torch.Generator) -> Plan:
         """Every image of every domain is equally likely."""
         sizes = [len(domain) for domain in self.domains.values()]
         index = _pick(torch.arange(sum(sizes)), self.batch_size, generator)
-        images, labels, start = [], [], 0
-        for domain, size in zip(self.domains.values(), sizes, strict=True):
-            own = index[(index >= start) & (index < start + size)] - start
-            images.append(domain.images[own])
-            labels.append(domain.labels[own])
+        picks, start = [], 0
+        for (name, _), size in zip(self.domains.items(), sizes, strict=True):
+            picks.append((name, index[(index >= start) & (index < start + size)] - start))
             start += size
-        return Episode(torch.cat(images), torch.cat(labels), self.batch_size, None)
+        return Plan(tuple(picks), self.batch_size, None)
 
 
 def _indices_by_class(images: ImageSet) -> list[Tensor]:

@@ -51,6 +51,10 @@ class Changes:
     saturation: Tensor
     grey: Tensor
 
+    def at(self, rows: Tensor | slice) -> Changes:
+        """What happens to some of the images."""
+        return Changes(**{name: value[rows] for name, value in vars(self).items()})
+
 
 def draw(
     num: int, size: int, settings: AugmentationSettings, generator: torch.Generator
@@ -96,8 +100,7 @@ def apply(images: Tensor, changes: Changes) -> Tensor:
     chunk = max(1, CACHED_VALUES // images[0].numel()) if len(images) else 1
     for start in range(0, len(images), chunk):
         part = slice(start, start + chunk)
-        own = Changes(**{name: value[part] for name, value in vars(changes).items()})
-        out[part] = _apply(images[part], own)
+        out[part] = _apply(images[part], changes.at(part))
     return out
 
 
@@ -113,9 +116,19 @@ def _apply(images: Tensor, changes: Changes) -> Tensor:
     return torch.where(_per_image(changes.grey), _luma(x), x)
 
 
-def augment(images: Tensor, settings: AugmentationSettings, generator: torch.Generator) -> Tensor:
-    """(n, C, S, S), uint8 or float in 0..1 -> float in 0..1, changed at random."""
-    return apply(images, draw(len(images), images.shape[-1], settings, generator))
+def augment(
+    images: Tensor,
+    settings: AugmentationSettings,
+    generator: torch.Generator,
+    rows: Tensor | None = None,
+    total: int | None = None,
+) -> Tensor:
+    """(n, C, S, S), uint8 or float in 0..1 -> float in 0..1, changed at random.
+
+    Images that are some `rows` of a batch of `total` are changed as in the whole batch.
+    """
+    changes = draw(total or len(images), images.shape[-1], settings, generator)
+    return apply(images, changes if rows is None else changes.at(rows))
 
 
 def _crop(x: Tensor, changes: Changes) -> Tensor:

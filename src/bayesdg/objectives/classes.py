@@ -1,5 +1,8 @@
 """Averages over the source images of a class: all that an invariance term needs of the sources.
 
+Where several processes train together, each holds a share of both sides, and averages run over all
+of them: a sum per class is all that travels.
+
 Axes: B target images, n source images, K classes, D features; leading axes are draws.
 """
 
@@ -11,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bayesdg.errors import UsageError
+from bayesdg.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -20,16 +24,23 @@ class ClassAverages:
     Attributes:
         target: (B,) labels of the target images.
         source: (n,) labels of the source images.
-        count: (K,) how many source images each class has.
+        count: (K,) how many source images each class has, on all ranks.
+        ranks: Who holds the other shares of the images.
     """
 
     target: Tensor
     source: Tensor
     count: Tensor
+    ranks: Ranks = ALONE
 
     @classmethod
     def of(
-        cls, target: Tensor, source: Tensor, num_classes: int | None, sides: tuple[Tensor, Tensor]
+        cls,
+        target: Tensor,
+        source: Tensor,
+        num_classes: int | None,
+        sides: tuple[Tensor, Tensor],
+        ranks: Ranks = ALONE,
     ) -> ClassAverages:
         """From the labels of both sides; without K the largest label decides.
 
@@ -38,21 +49,37 @@ class ClassAverages:
         check_labels("target_labels", target, "target values", sides[0])
         check_labels("source_labels", source, "source values", sides[1])
         if num_classes is None:
+            if ranks.size > 1:
+                raise UsageError("num_classes is needed where several processes share the labels")
             both = torch.cat([target, source])
             num_classes = int(both.amax()) + 1 if len(both) else 1
         count = torch.zeros(num_classes, dtype=source.dtype, device=source.device)
-        return cls(target, source, count.index_add(0, source, torch.ones_like(source)))
+        count = count.index_add(0, source, torch.ones_like(source))
+        return cls(target, source, ranks.sum(count), ranks)
 
     @property
     def present(self) -> Tensor:
         """(K, 1): whether the class has source images."""
         return (self.count > 0).unsqueeze(-1)
 
+    def means(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """(..., n, D) each -> (..., K, D) each: means over the source images of a class, 0 if none.
+
+        All of them travel between processes at once.
+        """
+        totals = [
+            v.new_zeros((*v.shape[:-2], len(self.count), v.shape[-1])).index_add(-2, self.source, v)
+            for v in values
+        ]
+        if self.ranks.size > 1:
+            sizes = [value.shape[-1] for value in values]
+            totals = list(self.ranks.sum(torch.cat(totals, dim=-1)).split(sizes, dim=-1))
+        count = self.count.clamp_min(1).unsqueeze(-1)
+        return tuple(total / count for total in totals)
+
     def mean(self, values: Tensor) -> Tensor:
         """(..., n, D) -> (..., K, D): the mean over the source images of each class, 0 if none."""
-        shape = (*values.shape[:-2], len(self.count), values.shape[-1])
-        total = values.new_zeros(shape).index_add(-2, self.source, values)
-        return total / self.count.clamp_min(1).unsqueeze(-1)
+        return self.means(values)[0]
 
     def at_target(self, statistic: Tensor) -> Tensor:
         """(..., K, D) -> (..., B, D): the statistic of each target image's class."""
@@ -64,14 +91,18 @@ class ClassAverages:
 
     def average(self, divergence: Tensor) -> Tensor:
         """(..., B) -> scalar: the mean over the target images that have a counterpart."""
-        return mean_over_matched(divergence, self.count.index_select(0, self.target) > 0)
+        matched = self.count.index_select(0, self.target) > 0
+        return mean_over_matched(divergence, matched, self.ranks)
 
 
-def mean_over_matched(divergence: Tensor, matched: Tensor) -> Tensor:
-    """(..., B) -> scalar: the mean over draws and over the target images that are matched."""
+def mean_over_matched(divergence: Tensor, matched: Tensor, ranks: Ranks = ALONE) -> Tensor:
+    """(..., B) -> scalar: the mean over draws and over the target images that are matched.
+
+    With several ranks it is their average that is this mean.
+    """
     # `where` and not a product: for an unmatched image the divergence is meaningless, even NaN.
-    total = divergence.where(matched, 0.0).sum(-1) / matched.sum().clamp_min(1)
-    return total.mean()
+    total = divergence.where(matched, 0.0).sum(-1) / ranks.sum(matched.sum()).clamp_min(1)
+    return total.mean() * ranks.size
 
 
 def check_labels(name: str, labels: Tensor, what: str, values: Tensor) -> None:

@@ -17,6 +17,7 @@ from bayesdg.objectives.invariance import (
 from bayesdg.objectives.likelihood import LIKELIHOODS
 from bayesdg.objectives.released import released_categorical_invariance
 from bayesdg.objectives.terms import Terms
+from bayesdg.ranks import ALONE, Ranks
 from bayesdg.settings import ObjectiveSettings
 
 CLASSIFIER_INVARIANCE = {
@@ -32,10 +33,12 @@ class Objective:
     Attributes:
         invariant_layers: Names of the layers that are compared across domains.
         settings: The form of each term.
+        ranks: The processes that share each episode; the average of their terms is the term.
     """
 
     invariant_layers: tuple[str, ...]
     settings: ObjectiveSettings
+    ranks: Ranks = ALONE
 
     def __call__(self, output: Output, episode: Episode) -> Terms:
         """nll on the target images, inv_LAYER between both sides, kl_LAYER of the weights."""
@@ -57,11 +60,16 @@ class Objective:
         split = episode.num_target
         divergence = CLASSIFIER_INVARIANCE[self.settings.classifier_invariance]
         return divergence(
-            logits[:, :split], episode.target_labels, logits[:, split:], episode.source_labels
+            logits[:, :split],
+            episode.target_labels,
+            logits[:, split:],
+            episode.source_labels,
+            self.ranks,
         )
 
     def _features(self, features: Features, episode: Episode, num_classes: int) -> Tensor:
         split = episode.num_target
+        ranks = self.ranks
         target, source = features.mean[..., :split, :], features.mean[..., split:, :]
         labels, source_labels = episode.target_labels, episode.source_labels
         scale = 1.0 if self.settings.feature_scale == "sum" else 1.0 / target.shape[-1]
@@ -69,9 +77,11 @@ class Objective:
             target_var = features.variance[..., :split, :]
             source_var = features.variance[..., split:, :]
             return scale * gaussian_invariance(
-                target, target_var, labels, source, source_var, source_labels, num_classes
+                target, target_var, labels, source, source_var, source_labels, num_classes, ranks
             )
         if self.settings.feature_twin == "squared":
-            return scale * squared_distance(target, labels, source, source_labels, num_classes)
+            return scale * squared_distance(
+                target, labels, source, source_labels, num_classes, ranks
+            )
         # A length, unlike a sum over dimensions, is not divided by their number.
-        return euclidean_distance(target, labels, source, source_labels)
+        return euclidean_distance(target, labels, source, source_labels, ranks)

@@ -11,10 +11,15 @@ from torch import Tensor
 
 from bayesdg.objectives.classes import ClassAverages
 from bayesdg.objectives.precision import at_least_float32, no_autocast
+from bayesdg.ranks import ALONE, Ranks
 
 
 def released_categorical_invariance(
-    target_logits: Tensor, target_labels: Tensor, source_logits: Tensor, source_labels: Tensor
+    target_logits: Tensor,
+    target_labels: Tensor,
+    source_logits: Tensor,
+    source_labels: Tensor,
+    ranks: Ranks = ALONE,
 ) -> Tensor:
     """Sum over classes of Bernoulli KLs between range-normalised, draw-averaged predictions.
 
@@ -27,15 +32,14 @@ def released_categorical_invariance(
         target_labels: (B,).
         source_logits: (..., n, K).
         source_labels: (n,).
+        ranks: The processes that share the images.
     """
-    classes = ClassAverages.of(
-        target_labels, source_labels, target_logits.shape[-1], (target_logits, source_logits)
-    )
+    sides = (target_logits, source_logits)
+    classes = ClassAverages.of(target_labels, source_labels, target_logits.shape[-1], sides, ranks)
     with no_autocast(target_logits):
         p_t, p_i = _flattened(target_logits), _flattened(source_logits)
         log_p, log_q = p_i.log(), torch.log1p(-p_i)
-        mean_log_p = classes.at_target(classes.mean(log_p))
-        mean_log_q = classes.at_target(classes.mean(log_q))
+        mean_log_p, mean_log_q = map(classes.at_target, classes.means(log_p, log_q))
         heads = p_t * (p_t.log() - mean_log_p)
         tails = (1 - p_t) * (torch.log1p(-p_t) - mean_log_q)
     return classes.average((heads + tails).sum(-1))
