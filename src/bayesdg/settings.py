@@ -10,13 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from bayesdg.errors import UsageError
 from bayesdg.methods.rows import Method, get_method
 from bayesdg.names import unknown
 
 Weight = Annotated[float, Field(ge=0)]
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(lambda v: v.split(",") if isinstance(v, str) and v else v)
+]
 
 
 class _Stage(BaseModel):
@@ -107,12 +118,19 @@ class ModelSettings(_Stage):
         "quadrature",
         description="weight KL without noise, or on the draws that went forward",
     )
+    style_mixing: float = Field(
+        0.0, ge=0, le=1, description="probability of mixing styles of early features; 0 is off"
+    )
+    style_alpha: float = Field(0.1, gt=0, le=100, description="of the Beta(a, a) that mixes them")
+    style_layers: Names = Field(
+        (), description="after which layers, comma separated; the first two stages by default"
+    )
 
     @model_validator(mode="after")
     def _narrow_is_narrower(self) -> ModelSettings:
-        if self.std1 >= self.std2:
-            raise ValueError(f"std1 is {self.std1} and std2 is {self.std2}, std1 must be smaller")
-        return self
+        if self.std1 < self.std2:
+            return self
+        raise ValueError(f"std1 is {self.std1} and std2 is {self.std2}, std1 must be smaller")
 
 
 class ObjectiveSettings(_Stage):
@@ -172,10 +190,40 @@ class TrainingSettings(_Stage):
     learning_rate: float = Field(1e-4, gt=0)
     weight_decay: Weight = Field(0.0, description="L2, as Adam takes it")
     decay_bayesian: bool = Field(False, description="also on mu and rho, which have a prior")
-    schedule: Literal["constant", "step"] = Field(
-        "constant", description="step: a tenth from 60% of the steps on"
+    schedule: Literal["constant", "step", "cosine"] = Field(
+        "constant", description="step: a tenth from 60% of the steps on; cosine: down to zero"
+    )
+    clip_norm: float | None = Field(
+        None, gt=0, description="longest gradient; longer ones are shortened to it"
+    )
+    average: float = Field(
+        0.0, ge=0, lt=1, description="decay of a moving average of the weights; 0 is off"
+    )
+    precision: Literal["32", "bf16"] = Field(
+        "32", description="of the network; KL and invariance are always in 32 bits"
     )
     evaluate_every: int = Field(250, ge=1, description="steps between source validations")
+    checkpoint_every: int | None = Field(
+        None, ge=1, description="steps between checkpoints; at every validation by default"
+    )
+    evaluate_target: Literal["never", "end", "along"] = Field(
+        "never", description="look at the target: after training, or beside every validation"
+    )
+
+
+class EngineSettings(_Stage):
+    """What the run is computed on and kept in; no part of what is computed."""
+
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
+        description="cpu, cuda, cuda:1, mps; auto takes the best there is",
+    )
+    processes: int = Field(1, ge=1, le=1024, description="that share each episode")
+    compile: bool = Field(False, description="compile the backbone (torch.compile)")
+    deterministic: bool = Field(False, description="same bits on a GPU, too")
+    checkpoints: int = Field(2, ge=1, description="how many are kept beside the best")
+    tensorboard: bool = Field(False, description="write what is recorded for TensorBoard, too")
 
 
 class PredictionSettings(_Stage):
@@ -187,7 +235,7 @@ class PredictionSettings(_Stage):
 class Settings(_Stage):
     """One run, whole."""
 
-    method: str = "bil"
+    method: Annotated[str, AfterValidator(lambda name: get_method(name) and name)] = "bil"
     preset: str = "default"
     seed: int = Field(0, ge=0, lt=2**63)
     data: DataSettings = DataSettings()
@@ -197,12 +245,7 @@ class Settings(_Stage):
     episode: EpisodeSettings = EpisodeSettings()
     training: TrainingSettings = TrainingSettings()
     prediction: PredictionSettings = PredictionSettings()
-
-    @field_validator("method")
-    @classmethod
-    def _known_method(cls, name: str) -> str:
-        get_method(name)
-        return name
+    engine: EngineSettings = EngineSettings()
 
     @property
     def row(self) -> Method:
@@ -217,7 +260,8 @@ class Settings(_Stage):
         >>> Settings().replace({"training.step": 5})
         Traceback (most recent call last):
         bayesdg.errors.UsageError: unknown setting 'training.step'; did you mean 'training.steps'?\
- allowed: steps, learning_rate, weight_decay, decay_bayesian, schedule, evaluate_every
+ allowed: steps, learning_rate, weight_decay, decay_bayesian, schedule,\
+ clip_norm, average, precision, evaluate_every, checkpoint_every, evaluate_target
         """
         data = self.model_dump()
         for dotted, value in values.items():
@@ -240,11 +284,6 @@ def settings_from(data: Mapping[str, Any]) -> Settings:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"setting {name}: {first['msg']}, got {first['input']!r}") from None
-
-
-def data_settings(**values: Any) -> DataSettings:
-    """Checked settings of the data alone; one line if they are wrong."""
-    return settings_from({"data": values}).data
 
 
 def _unknown_setting(path: list[str], place: object) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bayesdg.bayes import BayesLinear
 from bayesdg.episodes import Batching, Episode
 from bayesdg.errors import UsageError
 from bayesdg.models import Network, build_network
+from bayesdg.models.normalisation import share_batch_norm
 from bayesdg.objectives import Objective, Terms
+from bayesdg.ranks import Ranks
 from bayesdg.settings import Settings
 
 
@@ -31,6 +35,19 @@ class Learner(nn.Module, ABC):
         self, images: Tensor, draws: int, generator: torch.Generator | None
     ) -> Tensor:
         """(S, R, K) log p(class | image, draw); S is 1 for methods or calls without draws."""
+
+    def share_among(self, ranks: Ranks) -> None:
+        """From now on episodes are shares, and terms average over ranks to those of the whole."""
+        if ranks.size > 1:
+            raise UsageError(f"{type(self).__name__} cannot be trained by several processes")
+
+    def heavy_parts(self) -> Sequence[nn.Module]:
+        """What is worth compiling."""
+        return ()
+
+    def health(self) -> Mapping[str, float]:
+        """Numbers that tell trouble early, by name, for the records."""
+        return {}
 
 
 class LastLayers(Learner):
@@ -57,6 +74,26 @@ class LastLayers(Learner):
         """(S, R, K) log p(class | image, draw)."""
         logits = self.network(images, draws, generator).logits
         return functional.log_softmax(logits.float(), dim=-1)
+
+    def share_among(self, ranks: Ranks) -> None:
+        """Batch norm and invariance look at the images of all ranks."""
+        if ranks.size > 1:
+            share_batch_norm(self.network, ranks)
+            self.objective = replace(self.objective, ranks=ranks)
+
+    def heavy_parts(self) -> Sequence[nn.Module]:
+        """The backbone."""
+        return (self.network.backbone,)
+
+    def health(self) -> Mapping[str, float]:
+        """Smallest and largest sigma of each Bayesian layer: a collapse or an explosion shows."""
+        found = {}
+        for name, head in self.network.heads.items():
+            if isinstance(head, BayesLinear):
+                sigma = head.weight_sigma.detach()
+                found[f"sigma_{name}_min"] = float(sigma.min())
+                found[f"sigma_{name}_max"] = float(sigma.max())
+        return found
 
 
 def build_learner(

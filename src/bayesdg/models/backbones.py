@@ -24,6 +24,7 @@ class SmallCNN(nn.Module):
     """Three convolutions and an average, for small images without pretrained weights."""
 
     num_features = 128
+    early_layers = ("layers.3", "layers.7")  # the ends of the first two blocks
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()

@@ -17,6 +17,7 @@ from bayesdg.chance import stream_seed
 from bayesdg.errors import UsageError
 from bayesdg.methods.rows import Method
 from bayesdg.models.backbones import build_backbone
+from bayesdg.models.style import StyleMixing
 from bayesdg.settings import ModelSettings
 
 
@@ -69,6 +70,7 @@ class Network(nn.Module):
         self.heads = heads
         self.prior = prior
         self.settings = settings
+        self.style = StyleMixing(backbone, settings) if settings.style_mixing else None
 
     def forward(
         self,
@@ -83,11 +85,22 @@ class Network(nn.Module):
             images: (R, C, H, W), uint8, or float in the range 0..1; normalised here.
             draws: Weight draws per Bayesian layer; 0 for the mean weights. Outside of training
                 draws are paired whatever the settings say: the expectation is the same.
-            generator: Source of the draws.
+            generator: Source of all chance.
             groups: Sizes of parts of the batch, in order; with batch_norm 'grouped' each part
                 is normalised by its own statistics while training.
         """
-        x = self._backbone_features(self._normalised(images), groups)
+        # Weights are drawn first: what a backbone does with chance must not change them.
+        drawn = {
+            name: head.draw(draws, generator)
+            for name, head in self.heads.items()
+            if draws and isinstance(head, BayesLinear)
+        }
+        pixels = self._normalised(images)
+        if self.style is not None and self.training:
+            with self.style.drawing(generator):
+                x = self._backbone_features(pixels, groups)
+        else:
+            x = self._backbone_features(pixels, groups)
         features: dict[str, Features] = {}
         weight_kl: dict[str, Tensor] = {}
         last = len(self.heads) - 1
@@ -95,7 +108,7 @@ class Network(nn.Module):
             if isinstance(head, BayesLinear):
                 if depth < last:
                     features[name] = Features(*head.moments(x))
-                draw = head.draw(draws, generator) if draws else None
+                draw = drawn.get(name)
                 if self.training:
                     weight_kl[name] = self._kl(head, draw)
                 x = self._activations(head, x, draw)
