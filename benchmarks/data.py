@@ -89,7 +89,7 @@ def our_batches(folder: Path, device: torch.device, storage: str) -> Iterator[to
     sampler = EpisodeSampler(train, BATCH, PER_CLASS, "episode")
     settings = Settings(data=data).replace({"training.steps": 10**6})
     mean, std = (torch.tensor(x, device=device).view(-1, 1, 1) for x in (dataset.mean, dataset.std))
-    for episode in episodes(sampler, settings, device, "photo"):
+    for _, episode in episodes(sampler, settings, device, "photo"):
         yield (episode.images - mean) / std  # the network does this, the DataLoader did it
 
 

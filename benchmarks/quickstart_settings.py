@@ -12,15 +12,17 @@ import argparse
 import json
 import platform
 import statistics
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
 from bayesdg.data import DomainDataset, load_dataset
-from bayesdg.methods.learner import build_learner
 from bayesdg.quickstart import quickstart_settings
-from bayesdg.training.loop import fit, validate
+from bayesdg.records import mean_accuracy
+from bayesdg.training.judge import validate
+from bayesdg.training.train import train
 
 SOURCES, HELD_OUT = ("30", "45", "60"), ("15", "75")
 CANDIDATES: list[tuple[str, dict[str, object]]] = [
@@ -48,16 +50,14 @@ def held_out_accuracy(
 ) -> tuple[float, float]:
     """Mean accuracy of the selected weights on validation images: sources, held-out sources."""
     settings = quickstart_settings(method, seed).replace(changes)
-    learner = build_learner(settings, len(dataset.classes), dataset.image_shape[0])
-    sources = {name: dataset.domains[name] for name in SOURCES}
-    held_out = {name: dataset.domains[name] for name in HELD_OUT}
-    for _ in fit(learner, sources, settings):
-        pass
-    draws = settings.prediction.draws
-    return (
-        statistics.mean(validate(learner, sources, draws).values()),
-        statistics.mean(validate(learner, held_out, draws).values()),
-    )
+    seen = {name: dataset.domains[name] for name in (*SOURCES, *HELD_OUT)}
+    run = train(replace(dataset, domains=seen, targets=HELD_OUT), settings)
+
+    def accuracy(names: tuple[str, ...]) -> float:
+        val = {name: seen[name].val for name in names}
+        return mean_accuracy(validate(run.learner, val, settings.prediction.draws)) or 0.0
+
+    return accuracy(SOURCES), accuracy(HELD_OUT)
 
 
 def main() -> None:

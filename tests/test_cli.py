@@ -126,4 +126,5 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert err.rstrip().endswith("bayesdg: stopped")
+    last = "bayesdg: stopped by SIGINT, everything is saved; the same command goes on"
+    assert err.rstrip().endswith(last)

@@ -13,7 +13,7 @@ from bayesdg.episodes import EpisodeSampler
 from bayesdg.methods.learner import build_learner
 from bayesdg.objectives import categorical_invariance, gaussian_invariance
 from bayesdg.settings import AugmentationSettings, Settings
-from bayesdg.training.run import train
+from bayesdg.training.train import train
 
 pytestmark = [
     pytest.mark.gpu,
@@ -69,8 +69,10 @@ def test_training_and_prediction_run_there(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings, storage: str
 ) -> None:
     changes = {"training.steps": 60, "training.learning_rate": 3e-3, "data.storage": storage}
-    run = train(tiny_dataset, tiny_settings("bil", changes), device="cuda")
-    assert min(r.metrics["accuracy"] for r in run.results if r.role == "source") > 0.9
+    run = train(tiny_dataset, tiny_settings("bil", changes))
+    assert next(run.learner.parameters()).is_cuda
+    results = run.evaluate(tiny_dataset)
+    assert min(r.metrics["accuracy"] for r in results if r.role == "source") > 0.9
     images = tiny_dataset.domains["far"].test.images
     there = run.predict(images, draws=0).probabilities
     run.learner.cpu()

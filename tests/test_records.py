@@ -5,9 +5,20 @@ from pathlib import Path
 import pytest
 
 from bayesdg.errors import StoredRunError
-from bayesdg.records import ResultRecord, StepRecord, read_records, to_line, write_records
+from bayesdg.records import (
+    Metrics,
+    ResultRecord,
+    StepRecord,
+    from_line,
+    mean_accuracy,
+    read_records,
+    to_line,
+    write_records,
+)
 
-STEP = StepRecord(3, 0.5, {"nll": 1.0}, 1.0, {"a": 0.5}, True)
+STEP = StepRecord(
+    3, 0.5, {"nll": 1.0}, 1.0, 0.1, 2.0, source_val={"a": {"accuracy": 0.5}}, best=True
+)
 RESULT = ResultRecord(
     "d",
     "bil",
@@ -33,8 +44,36 @@ def test_records_survive_the_file(tmp_path: Path) -> None:
 
 def test_every_line_is_strict_json() -> None:
     assert json.loads(to_line(RESULT))["kind"] == "result"
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        to_line(StepRecord(1, 0.0, {"nll": math.nan}, 1.0))
+    broken = StepRecord(1, 0.0, {"nll": math.nan}, -math.inf, 0.1, math.inf)
+    line = to_line(broken)
+    assert "NaN" not in line
+    assert "Infinity" not in line
+    assert from_line(line) == StepRecord(1, 0.0, {"nll": None}, None, 0.1, None)
+
+
+def test_a_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
+    """At every byte: what a kill or a full disk may leave."""
+    path = tmp_path / "r.jsonl"
+    write_records(path, [STEP, RESULT])
+    whole = path.read_bytes()
+    first = len(to_line(STEP)) + 1
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert read_records(path) == ([STEP] if length >= first else [])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "mean"),
+    [
+        (None, None),
+        ({}, None),
+        ({"a": {"accuracy": 0.5}, "b": {"accuracy": 1.0}}, 0.75),
+        ({"a": {"accuracy": 0.5}, "b": {"accuracy": math.nan}}, None),
+        ({"a": {"accuracy": None}}, None),
+    ],
+)
+def test_a_mean_of_what_is_no_number_is_none(metrics: Metrics | None, mean: float | None) -> None:
+    assert mean_accuracy(metrics) == mean
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from bayesdg.objectives import categorical_invariance, gaussian_invariance
     from bayesdg.presets import preset
     from bayesdg.settings import Settings
-    from bayesdg.training.run import Run, load_run, train
+    from bayesdg.training.run import Run, load_run
+    from bayesdg.training.train import train
 
 _HOME = {
     "BayesLinear": "bayesdg.bayes",
@@ -35,7 +36,7 @@ _HOME = {
     "preset": "bayesdg.presets",
     "Run": "bayesdg.training.run",
     "load_run": "bayesdg.training.run",
-    "train": "bayesdg.training.run",
+    "train": "bayesdg.training.train",
 }
 
 __all__ = [

@@ -19,7 +19,7 @@ from bayesdg.episodes import EpisodeSampler
 from bayesdg.errors import ResourceError
 from bayesdg.settings import DataSettings, Settings
 from bayesdg.training.loop import episodes
-from bayesdg.training.run import train
+from bayesdg.training.train import train
 from pictures import make_tree
 
 MakeSettings = Callable[..., Settings]
@@ -76,7 +76,7 @@ def test_same_seed_and_step_same_pixels_however_they_are_fetched(
         sources = load_dataset(str(folder), data=data).split("web").sources
         sets = placed({n: d.train for n, d in sources.items()}, torch.device("cpu"), data)
         sampler = EpisodeSampler(sets, 8, 2, "episode")
-        return [e.images for e in episodes(sampler, settings, torch.device("cpu"), "photo")]
+        return [e.images for _, e in episodes(sampler, settings, torch.device("cpu"), "photo")]
 
     expected = pixels(storage="memory", prefetch=0)
     found = pixels(storage=storage, prefetch=prefetch, workers=workers)

@@ -10,10 +10,9 @@ import torch
 from bayesdg.data import load_dataset
 from bayesdg.data.check import check_folder
 from bayesdg.data.known import KNOWN, data_root, is_present
-from bayesdg.methods.learner import build_learner
+from bayesdg.records import StepRecord
 from bayesdg.settings import DataSettings, Settings
-from bayesdg.training.loop import fit, validate
-from bayesdg.training.run import train
+from bayesdg.training.train import train
 from worlds import sealed
 
 pytestmark = pytest.mark.data
@@ -56,20 +55,19 @@ def test_the_target_of_pacs_is_never_opened_while_training(
     dataset = load_dataset("pacs", root_of("pacs"), DataSettings(image_size=32))
     assert dataset.notes == ()
     domains = {**dataset.domains, "sketch": sealed(dataset.domains["sketch"])}
-    sources = replace(dataset, domains=domains).split("sketch").sources
-    settings = tiny_settings("bil")
-    learner = build_learner(settings, 7, 3, dataset.mean, dataset.std)
-    records = list(fit(learner, sources, settings, dataset.augmentation))
-    assert records[-1].source_val is not None
+    without = replace(dataset, domains=domains)
+    run = train(without, tiny_settings("bil"), ["sketch"])
+    assert isinstance(run.records[-1], StepRecord)
+    assert run.records[-1].source_val is not None
     with pytest.raises(AssertionError, match="were opened"):
-        validate(learner, {"sketch": domains["sketch"]}, draws=0)
+        run.evaluate(without)
 
 
 def test_pacs_trains(tiny_settings: Callable[..., Settings]) -> None:
     data = DataSettings(image_size=32)
     dataset = load_dataset("pacs", root_of("pacs"), data)
     run = train(dataset, tiny_settings("bil"), targets=["sketch"])
-    assert run.results[-1].num_images == 3929
+    assert run.evaluate(dataset)[-1].num_images == 3929
 
 
 @pytest.mark.parametrize(

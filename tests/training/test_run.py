@@ -12,15 +12,18 @@ from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.evaluate.metrics import accuracy, nll
 from bayesdg.records import read_records
 from bayesdg.settings import Settings
-from bayesdg.training.run import Run, is_finished, load_run, run_name, train
+from bayesdg.training.about import run_name
+from bayesdg.training.folder import is_finished
+from bayesdg.training.run import Run, load_run
+from bayesdg.training.train import train
 
 MakeSettings = Callable[..., Settings]
-FILES = ["records.jsonl", "run.json", "settings.json", "weights.safetensors"]
+FILES = ["manifest.json", "records.jsonl", "run.json", "settings.json", "weights.safetensors"]
 
 
 @pytest.fixture
 def run(tiny_dataset: DomainDataset, tiny_settings: MakeSettings) -> Run:
-    return train(tiny_dataset, tiny_settings("bil"))
+    return train(tiny_dataset, tiny_settings("bil", {"training.evaluate_target": "end"}))
 
 
 def test_every_domain_is_evaluated_once_on_its_test_images(
@@ -48,12 +51,12 @@ def test_a_saved_run_is_the_same_run(run: Run, tiny_dataset: DomainDataset, tmp_
     assert list(again.records) == list(run.records)
 
 
-def test_a_run_folder_holds_four_plain_files(run: Run, tmp_path: Path) -> None:
+def test_a_saved_run_holds_five_plain_files(run: Run, tmp_path: Path) -> None:
     run.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
     assert json.loads((tmp_path / "settings.json").read_text())["method"] == "bil"
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
-    assert {json.loads(line)["kind"] for line in lines} == {"step", "result"}
+    assert {json.loads(line)["kind"] for line in lines} == {"start", "step", "result"}
 
 
 def test_predict_takes_arrays_and_names_a_wrong_shape(run: Run) -> None:
@@ -88,9 +91,9 @@ def test_folder_names_tell_settings_apart(tiny_settings: MakeSettings) -> None:
 def test_missing_and_damaged_files_are_named(run: Run, tmp_path: Path, name: str) -> None:
     path = run.save(tmp_path) / name
     whole = path.read_bytes()
-    for content in (whole[: len(whole) // 2], b"", b"[]", b'{"a": 1}', b"\xff\xfe"):
-        if name == "records.jsonl" and content == b"":
-            continue  # no records at all is a run that never finished: see is_finished
+    for content in (whole[: len(whole) // 2], b"", b"[]\n", b'{"a": 1}\n', b"\xff\xfe\n"):
+        if name == "records.jsonl" and b"\n" not in content[-1:]:
+            continue  # a last line that was cut is no damage: test_records.py
         path.write_bytes(content)
         with pytest.raises(StoredRunError, match=name.split(".")[0]) as caught:
             load_run(tmp_path)
@@ -100,24 +103,25 @@ def test_missing_and_damaged_files_are_named(run: Run, tmp_path: Path, name: str
         load_run(tmp_path)
 
 
-def test_a_run_without_results_is_not_finished(run: Run, tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_weights_is_found(run: Run, tmp_path: Path) -> None:
+    path = run.save(tmp_path) / "weights.safetensors"
+    whole = bytearray(path.read_bytes())
+    for place in (9, len(whole) // 2, len(whole) - 1):
+        whole[place] ^= 4
+        path.write_bytes(whole)
+        with pytest.raises(StoredRunError, match="sha256 of weights.safetensors differs"):
+            load_run(tmp_path)
+        whole[place] ^= 4
+
+
+def test_a_run_is_finished_when_weights_and_manifest_are_there(run: Run, tmp_path: Path) -> None:
     assert not is_finished(tmp_path)
     run.save(tmp_path)
     assert is_finished(tmp_path)
-    (tmp_path / "weights.safetensors").rename(tmp_path / "elsewhere")
-    assert not is_finished(tmp_path)
-    (tmp_path / "elsewhere").rename(tmp_path / "weights.safetensors")
-    about = (tmp_path / "run.json").read_text()
-    (tmp_path / "run.json").write_text(
-        about.replace('"torch":"', '"torch":"0.').replace('"torch": "', '"torch": "0.')
-    )
-    assert not is_finished(tmp_path)  # other versions, other numbers
-    (tmp_path / "run.json").write_text(about)
-    assert is_finished(tmp_path)
-    (tmp_path / "records.jsonl").write_text("")
-    assert not is_finished(tmp_path)
-    (tmp_path / "records.jsonl").write_text('{"kind": "step"')
-    assert not is_finished(tmp_path)
+    for name in ("weights.safetensors", "manifest.json"):
+        (tmp_path / name).rename(tmp_path / "elsewhere")
+        assert not is_finished(tmp_path)
+        (tmp_path / "elsewhere").rename(tmp_path / name)
 
 
 def test_results_are_recomputable_from_the_saved_weights(

@@ -15,9 +15,11 @@ from rich.markup import escape
 
 from bayesdg import __version__
 from bayesdg.cli.data import data_app
+from bayesdg.cli.evaluate import evaluate
 from bayesdg.cli.methods import methods
 from bayesdg.cli.quickstart import quickstart
 from bayesdg.cli.terminal import messages
+from bayesdg.cli.train import train
 from bayesdg.errors import BayesdgError
 from bayesdg.names import unknown
 
@@ -30,6 +32,8 @@ app = typer.Typer(
     "that say how sure they are.",
 )
 app.command()(quickstart)
+app.command()(train)
+app.command()(evaluate)
 app.command()(methods)
 app.add_typer(data_app, name="data")
 

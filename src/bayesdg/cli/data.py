@@ -74,15 +74,16 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Open every image; exit code 3 when training would not be safe."""
-    from bayesdg.settings import data_settings
+    from bayesdg.settings import settings_from
 
-    _check_name(name)
-    data = data_settings(bad_images="skip" if skip_bad else "error", split_file=split_file)
+    check_name(name)
+    wanted = {"bad_images": "skip" if skip_bad else "error", "split_file": split_file}
+    data = settings_from({"data": wanted}).data
     kind = KNOWN[name].kind if name in KNOWN else "folder"
     if kind == "folder":
         from bayesdg.data.check import check_folder
 
-        with _bar("checking") as progress:
+        with bar("checking") as progress:
             report = check_folder(name, data_root(root), data, progress, write_manifest)
     else:
         if skip_bad or split_file or write_manifest:
@@ -110,14 +111,15 @@ def show(
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a contact sheet, a PNG with one row per domain."""
-    from bayesdg.settings import AugmentationSettings, data_settings
+    from bayesdg.settings import AugmentationSettings, settings_from
 
-    _check_name(name)
+    check_name(name)
     with messages.status("loading torch"):
         from bayesdg.data import load_dataset
         from bayesdg.data.sheet import contact_sheet
-    data = data_settings(bad_images="skip" if skip_bad else "error", image_size=image_size)
-    with _bar("decoding") as progress:
+    wanted = {"bad_images": "skip" if skip_bad else "error", "image_size": image_size}
+    data = settings_from({"data": wanted}).data
+    with bar("decoding") as progress:
         dataset = load_dataset(name, root, data, progress)
     sheet = contact_sheet(dataset, columns, AugmentationSettings() if augmented else None)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +169,8 @@ def _download_idx(folder: str, place: Path) -> None:
         ) from None
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse what is neither a name nor a folder."""
     if name not in KNOWN and not (name and expanded(name).is_dir()):
         summary = f"{', '.join(KNOWN)}, or the path of a folder DOMAIN/CLASS/IMAGE"
         raise UsageError(unknown("data set", name, KNOWN, summary=summary))
@@ -228,7 +231,7 @@ def _print_some(heading: str, lines: list[str], most: int = 20) -> None:
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr; nothing where no terminal listens."""
     from rich.progress import Progress
 

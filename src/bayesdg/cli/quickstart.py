@@ -51,7 +51,7 @@ def quickstart(
 
     with messages.status("loading torch"):
         from bayesdg.quickstart import run_quickstart
-    progress = TrainingProgress(len(methods) * seeds)
+    progress = TrainingProgress()
     with progress:
         results, folders = run_quickstart(
             out, methods, range(seed, seed + seeds), preset, progress.watch

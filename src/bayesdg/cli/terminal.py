@@ -13,7 +13,9 @@ from rich.markup import escape
 from bayesdg.errors import UsageError
 
 if TYPE_CHECKING:
-    from bayesdg.records import StepRecord
+    from rich.progress import TaskID
+
+    from bayesdg.records import Record, StepRecord
     from bayesdg.settings import Settings
 
 # User text may hold ':dog:'; it is shown as it is.
@@ -33,9 +35,12 @@ def check_folder(folder: Path, option: str = "--out") -> None:
 
 
 class TrainingProgress:
-    """A bar with the remaining time per run; plain lines where no terminal listens."""
+    """A bar with speed and remaining time per run; plain lines where no terminal listens.
 
-    def __init__(self, num_runs: int) -> None:
+    Nobody has to listen: a closed terminal or pipe ends no run.
+    """
+
+    def __init__(self) -> None:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -45,37 +50,91 @@ class TrainingProgress:
             TimeRemainingColumn,
         )
 
-        self.num_runs = num_runs
         self.begun = 0
+        self._heard = True
         self._bars = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"), console=messages, disable=not messages.is_terminal,
+            TextColumn("{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("left"),
+            TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+            console=messages, disable=not messages.is_terminal,
         )  # fmt: skip
 
     def __enter__(self) -> TrainingProgress:
-        self._bars.start()
+        self._safely(self._bars.start)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        self._safely(self._bars.stop)
 
-    def watch(self, settings: Settings) -> Callable[[StepRecord], None]:
-        """Begin a bar for a run and return what moves it."""
-        self.begun += 1
+    def watch(self, settings: Settings) -> Callable[[Record], None]:
+        """What to call with each record of a run; its bar begins with the first."""
+        from bayesdg.records import NoteRecord, StartRecord, StepRecord
+
         steps = settings.training.steps
         name = f"{settings.method} seed {settings.seed}"
-        bar = self._bars.add_task(escape(name), total=steps, note="")
+        bar: list[TaskID] = []
+        validation = ""
 
-        def advance(record: StepRecord) -> None:
-            note = f"loss {record.loss:.2f}"
-            if record.source_val is not None:
-                mean = sum(record.source_val.values()) / len(record.source_val)
-                note += f"  source validation {100 * mean:.1f}%"
-                if not messages.is_terminal:
-                    messages.print(
-                        f"{name}: step {record.step} of {steps}, {note}", highlight=False
+        def advance(record: Record) -> None:
+            nonlocal validation
+            if isinstance(record, StartRecord):
+                self.begun += 1
+                bar.append(
+                    self._bars.add_task(
+                        escape(name), total=steps, completed=record.step, speed="", note=""
                     )
-            self._bars.update(bar, completed=record.step, note=note)
+                )
+                if record.step:
+                    self._line(f"{name}: going on after step {record.step} of {steps}")
+            elif isinstance(record, NoteRecord):
+                self._line(f"{name}: note: {record.text}")
+            elif isinstance(record, StepRecord):
+                note, speed = terms_in_words(record), speed_in_words(record)
+                if record.source_val is not None:
+                    accuracy = record.val_accuracy
+                    percent = "no number" if accuracy is None else f"{100 * accuracy:.1f}%"
+                    validation = f"source validation {percent}"
+                    if not messages.is_terminal:
+                        self._line(
+                            f"{name}: step {record.step} of {steps}, {speed}, {note}, {validation}"
+                        )
+                for task in bar:
+                    self._bars.update(
+                        task, completed=record.step, speed=speed, note=f"{note}  {validation}"
+                    )
 
-        return advance
+        return lambda record: self._safely(lambda: advance(record))
+
+    def _line(self, text: str) -> None:
+        # Rich shows it above the bars.
+        messages.print(escape(text), highlight=False, soft_wrap=True)
+
+    def _safely(self, show: Callable[[], object]) -> None:
+        if not self._heard:
+            return
+        try:
+            show()
+        except (OSError, ValueError):  # a closed file is a ValueError
+            self._heard = False
+
+
+def terms_in_words(record: StepRecord) -> str:
+    """Loss and terms, shortly.
+
+    >>> from bayesdg.records import StepRecord
+    >>> terms_in_words(StepRecord(1, 0.0, {"nll": 0.5, "kl_psi": None}, 1.25, 0.1, 0.0))
+    'loss 1.250 (nll 0.5, kl_psi none)'
+    """
+    terms = ", ".join(
+        f"{name} {'none' if value is None else format(value, '.3g')}"
+        for name, value in record.terms.items()
+    )
+    loss = "none" if record.loss is None else f"{record.loss:.3f}"
+    return f"loss {loss} ({terms})"
+
+
+def speed_in_words(record: StepRecord) -> str:
+    """Steps per second, or how long it took where that is not known."""
+    if record.steps_per_second is None:
+        return f"{record.seconds:.0f} s"
+    return f"{record.steps_per_second:.2f} step/s"

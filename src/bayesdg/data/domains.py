@@ -119,6 +119,7 @@ class DomainDataset:
         augmentation: What 'auto' augmentation means here.
         skipped: Files that were left out, with the reason.
         notes: What a person should know, such as counts other than the published ones.
+        place: Path of a folder of the user's own; empty for data sets that are known by name.
     """
 
     name: str
@@ -130,6 +131,7 @@ class DomainDataset:
     augmentation: Literal["none", "photo"] = "none"
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    place: str = ""
 
     def __post_init__(self) -> None:
         shapes, types = set(), set()

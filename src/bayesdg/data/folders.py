@@ -35,9 +35,15 @@ DEFAULT_SIZE = 224
 
 @dataclass(frozen=True)
 class StoredImages:
-    """Decoded pixels as images; in memory, or mapped from disk and read where they are indexed."""
+    """Decoded pixels as images; in memory, or mapped from disk and read where they are indexed.
+
+    Attributes:
+        pixels: (n, 3, S, S).
+        files: Path and sha256 of each file.
+    """
 
     pixels: Pixels
+    files: Sequence[tuple[str, str]] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -87,7 +93,7 @@ def folder_dataset(
     notes += [f"{number} images: {kind}" for kind, number in kinds_of(stored.values()).items()]
     notes += [f"ignored, {reason}: {number}" for reason, number in tree.ignored.items()]
     assembled = _assembled(title, tree, files.parts(broken), rows, stored, broken)
-    return replace(assembled, notes=tuple(notes))
+    return replace(assembled, notes=tuple(notes), place="" if known else shown(Path(name)))
 
 
 def kinds_of(stored: Iterable[Stored]) -> Counter[str]:
@@ -197,14 +203,22 @@ def _assembled(
 ) -> DomainDataset:
     class_index = {label: index for index, label in enumerate(tree.classes)}
 
+    # From here on names are for people and for JSON, which knows no raw bytes.
+    files = {
+        domain: [
+            (shown(tree.entries[row].path), digest)
+            for row, digest in zip(rows[domain], stored[domain].digests, strict=True)
+        ]
+        for domain in tree.domains
+    }
+
     def images(domain: str, chosen: Sequence[int]) -> ImageSet:
         position = {row: i for i, row in enumerate(rows[domain])}
         index = torch.tensor([position[row] for row in chosen], dtype=torch.int64)
         labels = [class_index[tree.entries[row].label] for row in chosen]
-        pixels: Images = Rows(StoredImages(stored[domain].pixels), index)
+        pixels: Images = Rows(StoredImages(stored[domain].pixels, files[domain]), index)
         return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64))
 
-    # From here on names are for people and for JSON, which knows no raw bytes.
     domains = {
         shown(domain): Domain(
             shown(domain),

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -42,11 +42,13 @@ class Stored:
         pixels: (n, 3, size, size); rows of broken files are black.
         broken: Position -> reason.
         oddities: Position -> what was unusual.
+        digests: sha256 of each file, '' where it cannot be read.
     """
 
     pixels: Pixels
     broken: Mapping[int, str]
     oddities: Mapping[int, Sequence[str]]
+    digests: Sequence[str] = ()
 
 
 def store(
@@ -83,18 +85,19 @@ def store(
     # What cannot be read now may be readable next time: nothing to remember.
     if cache is None or "" in hashes:
         pixels = np.zeros((len(paths), 3, size, size), np.uint8)
-        return Stored(pixels, *_decode_into(pixels, paths, hashes, resize, progress, workers))
+        found = _decode_into(pixels, paths, hashes, resize, progress, workers)
+        return Stored(pixels, *found, hashes)
     key = json.dumps([DECODER_VERSION, size, resize, hashes])
     target = cache / f"{sha256(key.encode()).hexdigest()[:32]}.safetensors"
     shape = (len(paths), 3, size, size)
     with _alone(target.with_suffix(".lock")):
-        found = _mapped(target, shape)
-        if found is None:
+        mapped = _mapped(target, shape)
+        if mapped is None:
             _write(target, shape, paths, hashes, resize, progress, workers)
-            found = _mapped(target, shape)
-    if found is None:
+            mapped = _mapped(target, shape)
+    if mapped is None:
         raise ResourceError(f"{target} was written but cannot be read back; is the disk sound?")
-    return found
+    return replace(mapped, digests=hashes)
 
 
 def content_hashes(paths: Sequence[Path], cache: Path | None, workers: int) -> list[str]:

@@ -6,7 +6,9 @@ Axes: T draws, n images, K classes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import torch
@@ -63,29 +65,55 @@ def summarise(log_p: Tensor) -> Predictions:
     return Predictions(*arrays)
 
 
+@overload
 def predict_images(
-    learner: Learner, images: Images, draws: int, batch_size: int = 512
-) -> Predictions:
+    learner: Learner, images: Images, draws: int, batch_size: int | None = None
+) -> Predictions: ...
+
+
+@overload
+def predict_images(
+    learner: Learner,
+    images: Images,
+    draws: int,
+    batch_size: int | None = None,
+    *,
+    leave: Callable[[], bool],
+) -> Predictions | None: ...
+
+
+def predict_images(
+    learner: Learner,
+    images: Images,
+    draws: int,
+    batch_size: int | None = None,
+    *,
+    leave: Callable[[], bool] = lambda: False,
+) -> Predictions | None:
     """Predictions for (n, C, H, W) images, each through the backbone once.
 
     The same `draws` weight draws serve all images, so a prediction depends neither on the batch
-    size nor on its neighbours; with draws = 0 the mean weights answer.
+    size nor on its neighbours; with draws = 0 the mean weights answer. None if `leave`, which is
+    asked before every batch, says so.
     """
     if images.shape[0] == 0:
         raise DataError("no images to predict")
     device = next(learner.parameters()).device
+    if batch_size is None:
+        batch_size = 64 if device.type == "cpu" else 512
     generator = torch.Generator(device)
     seed = stream_seed(PREDICTION_SEED, "prediction")
     was_training = learner.training
     learner.eval()
     try:
         with torch.no_grad():
-            parts = [
-                learner.log_probabilities(
-                    images[index].to(device), draws, generator.manual_seed(seed)
-                ).cpu()
-                for index in torch.arange(images.shape[0]).split(batch_size)
-            ]
+            parts = []
+            for index in torch.arange(images.shape[0]).split(batch_size):
+                if leave():
+                    return None
+                batch = images[index].to(device)
+                generator.manual_seed(seed)
+                parts.append(learner.log_probabilities(batch, draws, generator).cpu())
     finally:
         learner.train(was_training)
     log_p = torch.cat(parts, dim=1)

@@ -1,94 +1,126 @@
-"""The training loop, top to bottom: draw an episode, terms, backward, step; now and then look.
+"""The training loop, top to bottom: draw an episode, forward, terms, backward, step; now and then
+evaluate, record, checkpoint.
 
-It is handed source domains only. Selection is by source validation: the weights with the best
-mean accuracy on the sources' validation images, the latest among equals, are the ones kept.
+It is handed source domains only, and goes on from wherever the state stands.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
 import torch
-from torch import nn
 
-from bayesdg.bayes import BayesLinear
-from bayesdg.chance import stream
+from bayesdg.chance import stream, stream_seed
 from bayesdg.data import Domain
 from bayesdg.data.augment import augment
 from bayesdg.data.placing import placed
 from bayesdg.data.prefetch import prefetched
 from bayesdg.episodes import Episode, EpisodeSampler
 from bayesdg.errors import NumericError
-from bayesdg.evaluate.metrics import accuracy
-from bayesdg.evaluate.predict import predict_images
-from bayesdg.methods.learner import Learner
+from bayesdg.ranks import ALONE, Ranks
 from bayesdg.records import StepRecord
-from bayesdg.settings import Settings, TrainingSettings
+from bayesdg.settings import Settings
+from bayesdg.training.engine import Engine
+from bayesdg.training.judge import Judge
+from bayesdg.training.keeper import Keeper
+from bayesdg.training.signals import Signals
+from bayesdg.training.state import TrainingState
 
 RECORD_EVERY = 10
+# So many steps in a row that are no numbers end the run.
+MOST_BROKEN = 10
 
 
 def fit(
-    learner: Learner,
+    state: TrainingState,
     sources: Mapping[str, Domain],
     settings: Settings,
+    engine: Engine,
+    judge: Judge,
+    keeper: Keeper,
+    signals: Signals,
     augmentation: Literal["none", "photo"] = "none",
-) -> Iterator[StepRecord]:
-    """Train in place, yielding a record every few steps; ends on the selected weights.
+) -> None:
+    """Train in place to the last step.
 
     Args:
-        learner: What to train.
-        sources: Domains; train images are trained on, val images choose the weights.
+        state: The learner in training, fresh or from a checkpoint.
+        sources: Domains whose train images are trained on.
         settings: Of the run.
+        engine: Computes.
+        judge: Chooses weights by the sources' validation images.
+        keeper: Is handed records and states to keep.
+        signals: May ask to leave; then the state is kept and InterruptedRunError raised.
         augmentation: What settings.data.augmentation = 'auto' stands for.
     """
-    device = next(learner.parameters()).device
+    plan, progress = settings.training, state.progress
     train = {name: domain.train for name, domain in sources.items()}
-    weights = settings.objective.weights(num_images=sum(len(images) for images in train.values()))
+    weights = settings.objective.weights(num_images=sum(map(len, train.values())))
     sampler = EpisodeSampler(
-        placed(train, device, settings.data),
+        placed(train, engine.device, settings.data),
         settings.episode.batch_size,
         settings.episode.per_class,
-        learner.batching,
+        state.learner.batching,
     )
-    steps = settings.training.steps
-    optimiser = make_optimiser(learner, settings.training)
-    schedule = make_schedule(optimiser, settings.training)
-    best_accuracy, best_weights = -math.inf, dict[str, torch.Tensor]()
-    start = time.monotonic()
 
-    learner.train()
-    for step, episode in enumerate(episodes(sampler, settings, device, augmentation), start=1):
-        terms = learner.terms(episode, stream(settings.seed, "weights", step, device))
+    def is_due(every: int) -> bool:
+        return progress.step % every == 0 or progress.step == plan.steps
+
+    if keeper.unjudged is not None:
+        judge.look(state, keeper.unjudged)  # a signal cut this look short
+        keeper.save(state)
+    state.learner.train()
+    clock = Clock(progress.seconds)
+    upcoming = episodes(
+        sampler, settings, engine.device, augmentation, progress.step + 1, engine.ranks
+    )
+    for step, episode in upcoming:
+        learning_rate = state.updater.begin(step)
+        # Layers with chance of their own, such as dropout, have only torch's to draw from.
+        torch.manual_seed(stream_seed(settings.seed, f"layers of rank {engine.ranks.rank}", step))
+        terms = engine.terms(episode, stream(settings.seed, "weights", step, engine.device))
         loss = terms.total(weights)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
+        engine.backward(loss)
+        broken, leave = engine.any(state.updater.is_broken(loss), signals.requested)
+        state.finish_step(step, broken)
 
-        evaluate = step % settings.training.evaluate_every == 0 or step == steps
-        if not evaluate and step % RECORD_EVERY != 0:
-            continue
-        if not math.isfinite(loss.item()):
-            raise NumericError(
-                f"the loss is {loss.item()} at step {step} ({terms.numbers()}); "
-                "lower training.learning_rate or the weight of the largest term"
+        evaluate = is_due(plan.evaluate_every)
+        if broken or evaluate or step % RECORD_EVERY == 0:
+            scalars = {**terms.values, "loss": loss, "gradient": state.updater.gradient}
+            numbers = engine.mean(scalars)
+            progress.seconds = clock.seconds()
+            record = StepRecord(
+                step=step,
+                seconds=progress.seconds,
+                loss=numbers.pop("loss"),
+                gradient=numbers.pop("gradient"),
+                terms=numbers,
+                learning_rate=learning_rate,
+                skipped=progress.skipped,
+                steps_per_second=(rate := clock.rate(step)),
+                images_per_second=rate and rate * (episode.total or len(episode.labels)),
+                memory_gb=engine.peak_memory_gb(),
             )
-        source_val, best = None, False
-        if evaluate:
-            source_val = validate(learner, sources, settings.prediction.draws)
-            mean = sum(source_val.values()) / len(source_val)
-            best = mean >= best_accuracy
-            if best:
-                best_accuracy = mean
-                best_weights = {name: w.clone() for name, w in learner.state_dict().items()}
-        seconds = time.monotonic() - start
-        yield StepRecord(step, seconds, terms.numbers(), loss.item(), source_val, best)
-    learner.load_state_dict(best_weights)
+            if broken:
+                tell_of_broken_step(keeper, sampler, settings.seed, record)
+            if evaluate and engine.is_first:
+                judge.look(state, record)
+            else:
+                keeper.record(record)
+            if progress.skipped_in_a_row == MOST_BROKEN:
+                raise NumericError(broken_too_often(record, progress.skipped))
+        leave = leave or (engine.ranks.size == 1 and signals.requested)
+        if (
+            leave
+            or progress.best_step == step
+            or is_due(plan.checkpoint_every or plan.evaluate_every)
+        ):
+            keeper.save(state)
+        if leave and step < plan.steps:
+            raise signals.error("everything is saved; the same command goes on")
 
 
 def episodes(
@@ -96,60 +128,77 @@ def episodes(
     settings: Settings,
     device: torch.device,
     augmentation: Literal["none", "photo"],
-) -> Iterator[Episode]:
-    """The episodes of a run, in order, on the device, augmented.
+    first: int = 1,
+    ranks: Ranks = ALONE,
+) -> Iterator[tuple[int, Episode]]:
+    """Steps and their episodes in order, from `first`, on the device, augmented.
 
-    Each is a function of (seed, step) alone, so preparing some ahead changes nothing.
+    Each is a function of (seed, step) alone, so preparing some ahead changes nothing, nor does
+    beginning in the middle.
     """
     data, seed = settings.data, settings.seed
     photo = (augmentation if data.augmentation == "auto" else data.augmentation) == "photo"
 
     def draw(step: int) -> Episode:
-        episode = sampler.draw(stream(seed, "episode", step))
+        plan = sampler.plan(stream(seed, "episode", step))
+        episode = sampler.fetch(plan, ranks)
         return episode.pinned() if device.type == "cuda" else episode
 
-    numbers = range(1, settings.training.steps + 1)
+    numbers = range(first, settings.training.steps + 1)
     drawn = prefetched(draw, numbers, data.prefetch, data.workers)
     for step, waiting in zip(numbers, drawn, strict=True):
         episode = waiting.to(device)
         if photo:
             chance = stream(seed, "augmentation", step, device)
-            images = augment(episode.images, settings.augmentation, chance)
+            images = augment(
+                episode.images, settings.augmentation, chance, episode.rows, episode.total
+            )
             episode = replace(episode, images=images)
-        yield episode
+        yield step, episode
 
 
-def validate(learner: Learner, sources: Mapping[str, Domain], draws: int) -> dict[str, float]:
-    """Accuracy on the validation images of each source domain."""
-    return {
-        name: accuracy(
-            predict_images(learner, domain.val.images, draws).log_probabilities,
-            domain.val.labels.numpy(),
-        )
-        for name, domain in sources.items()
-    }
+def tell_of_broken_step(
+    keeper: Keeper, sampler: EpisodeSampler, seed: int, record: StepRecord
+) -> None:
+    """Note which images made a step that was no number."""
+    plan = sampler.plan(stream(seed, "episode", record.step))
+    images: dict[str, list[int]] = {}
+    for name, rows in plan.picks:
+        images.setdefault(name, []).extend(rows.tolist())
+    keeper.note(
+        record.step,
+        f"step {record.step} was skipped: its loss is {record.loss}, its gradient "
+        f"{record.gradient}",
+        {"terms": dict(record.terms), "training_images": images},
+    )
 
 
-def make_optimiser(learner: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """Adam; weight decay leaves mu and rho alone by default, because they have a prior."""
-    bayesian = {
-        parameter
-        for module in learner.modules()
-        if isinstance(module, BayesLinear)
-        for parameter in module.parameters()
-    }
-    decayed = [p for p in learner.parameters() if settings.decay_bayesian or p not in bayesian]
-    spared = [p for p in learner.parameters() if not settings.decay_bayesian and p in bayesian]
-    groups = [
-        {"params": decayed, "weight_decay": settings.weight_decay},
-        {"params": spared, "weight_decay": 0.0},
-    ]
-    return torch.optim.Adam([g for g in groups if g["params"]], lr=settings.learning_rate)
+def broken_too_often(record: StepRecord, skipped: int) -> str:
+    """What to do after too many steps that were no numbers."""
+    wrong = [name for name, value in record.terms.items() if not -1e30 < (value or 0.0) < 1e30]
+    which = f" (the terms {', '.join(wrong)} are none)" if wrong else ""
+    return (
+        f"{MOST_BROKEN} steps in a row, up to step {record.step}, had a loss or gradient that is "
+        f"no number{which}; {skipped} were skipped in all and the weights are as before; lower "
+        "training.learning_rate or the weight of the largest term, or set training.clip_norm"
+    )
 
 
-def make_schedule(
-    optimiser: torch.optim.Optimizer, settings: TrainingSettings
-) -> torch.optim.lr_scheduler.LRScheduler:
-    """Constant, or a tenth from 60% of the steps on, as the released code does."""
-    milestones = [math.ceil(0.6 * settings.steps)] if settings.schedule == "step" else []
-    return torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=0.1)
+class Clock:
+    """How long, and how fast."""
+
+    def __init__(self, before: float) -> None:
+        self._before = before
+        self._start = self._last = time.monotonic()
+        self._step: int | None = None
+
+    def seconds(self) -> float:
+        """Of training, with those of earlier starts."""
+        return self._before + time.monotonic() - self._start
+
+    def rate(self, step: int) -> float | None:
+        """Steps per second since the last call; the first call has nothing to compare with."""
+        now = time.monotonic()
+        since, self._last = now - self._last, now
+        last, self._step = self._step, step
+        return None if last is None or since <= 0 else (step - last) / since

@@ -1,0 +1,162 @@
+"""From data and settings to a trained run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bayesdg.data import DomainDataset, Split
+from bayesdg.data.contents import contents
+from bayesdg.methods.learner import build_learner
+from bayesdg.records import Record, StartRecord
+from bayesdg.settings import Settings
+from bayesdg.training import checkpoint
+from bayesdg.training.about import CHECKPOINTS, Task, now, run_name, versions
+from bayesdg.training.engine import Engine, device_name, explained
+from bayesdg.training.folder import RunFolder, is_finished
+from bayesdg.training.judge import Judge
+from bayesdg.training.keeper import Keeper, Memory, Silent
+from bayesdg.training.loop import fit
+from bayesdg.training.run import Run, load_run
+from bayesdg.training.signals import Signals
+from bayesdg.training.state import TrainingState
+from bayesdg.training.tensorboard import mirrored
+
+
+def train(
+    dataset: DomainDataset,
+    settings: Settings,
+    targets: Iterable[str] | None = None,
+    out: Path | str | None = None,
+    on_record: Callable[[Record], None] = lambda record: None,
+    signals: Signals | None = None,
+) -> Run:
+    """Train on the source domains, or go on where an earlier call stopped.
+
+    Targets are not touched before the weights are chosen, and afterwards only if
+    settings.training.evaluate_target asks for it; `Run.evaluate` does it at any time.
+
+    Args:
+        dataset: Where images come from.
+        settings: From `preset`, perhaps changed.
+        targets: Unseen domains; the data set's own by default.
+        out: Folder in which the run gets a folder of its own, named by data, targets, method,
+            seed and a hash of the settings. A run that is there is continued, or returned if it
+            is done. Nothing is written without it.
+        on_record: Is handed each record, for a progress bar.
+        signals: That are heard already; with a folder they are heard here otherwise.
+    """
+    split = dataset.split(targets)
+    task = _task(dataset, split)
+    looking = settings.training.evaluate_target
+    with ExitStack() as stack:
+        engine = stack.enter_context(Engine(settings))
+        if out is None:
+            path, signals = None, Signals()
+            keeper: Keeper = Memory(on_record) if engine.is_first else Silent()
+        else:
+            path = Path(out) / run_name(dataset.name, task.targets, settings)
+            if signals is None:
+                signals = stack.enter_context(Signals().heard())
+            if engine.is_first:
+                opened = RunFolder.open(path, settings.engine.checkpoints, on_record)
+                keeper = stack.enter_context(opened)
+                opened.begin(settings, task, contents(split.sources))
+            else:
+                keeper = Silent()
+            (done,) = engine.any(engine.is_first and is_finished(path))
+            if done:
+                return _evaluated(load_run(path), dataset, looking != "never" and engine.is_first)
+        state = _fresh_state(dataset, settings, task, engine)
+        if path is not None:
+            keeper.resume(state)
+            _follow_first_rank(engine, state, path)
+            signals.can_wait = True
+        if settings.engine.tensorboard and path is not None and engine.is_first:
+            keeper.watch = stack.enter_context(mirrored(keeper.watch, path, state.progress.step))
+        keeper.start(_start_record(engine, settings, state.progress.step))
+        judge = Judge(
+            {name: domain.val for name, domain in split.sources.items()},
+            settings.prediction.draws,
+            keeper,
+            leave=lambda: engine.ranks.size == 1 and signals.requested,
+            watched={name: domain.test for name, domain in split.targets.items()}
+            if looking == "along"
+            else {},
+        )
+        with torch.random.fork_rng([engine.device] if engine.device.type == "cuda" else []):
+            try:
+                fit(
+                    state, split.sources, settings, engine, judge, keeper, signals,
+                    dataset.augmentation,
+                )  # fmt: skip
+            except RuntimeError as error:
+                raise explained(error, settings, engine.device) from error
+        signals.can_wait = False
+        if engine.is_first:
+            keeper.select(state)
+        run = Run(settings, task, state.learner, keeper.records, path)
+        return _evaluated(run, dataset, looking != "never" and engine.is_first)
+
+
+def _evaluated(run: Run, dataset: DomainDataset, wanted: bool) -> Run:
+    if not wanted or run.results:
+        return run
+    return replace(run, records=[*run.records, *run.evaluate(dataset)])
+
+
+def _task(dataset: DomainDataset, split: Split) -> Task:
+    labels = torch.cat([domain.train.labels for domain in split.sources.values()])
+    return Task(
+        dataset=dataset.name,
+        place=dataset.place,
+        classes=dataset.classes,
+        known_classes=tuple(labels.unique().tolist()),
+        image_shape=dataset.image_shape,
+        sources=tuple(split.sources),
+        targets=tuple(split.targets),
+        skipped=dataset.skipped,
+        notes=dataset.notes,
+    )
+
+
+def _fresh_state(
+    dataset: DomainDataset, settings: Settings, task: Task, engine: Engine
+) -> TrainingState:
+    learner = build_learner(
+        settings,
+        len(dataset.classes),
+        dataset.image_shape[0],
+        dataset.mean,
+        dataset.std,
+        num_sources=len(task.sources),
+    ).to(engine.device)
+    state = TrainingState(learner, settings.training)
+    engine.prepare(learner)
+    return state
+
+
+def _follow_first_rank(engine: Engine, state: TrainingState, path: Path) -> None:
+    """Load on every rank what the first one has found."""
+    step = torch.tensor(state.progress.step * engine.is_first, device=engine.device)
+    found = int(engine.ranks.sum(step))
+    if found and not engine.is_first:
+        where = path / CHECKPOINTS / checkpoint.NAME.format(found)
+        state.load(checkpoint.read_checkpoint(where), str(where))
+
+
+def _start_record(engine: Engine, settings: Settings, step: int) -> StartRecord:
+    return StartRecord(
+        step=step,
+        time=now(),
+        versions=versions(),
+        device=device_name(engine.device),
+        processes=engine.ranks.size,
+        threads=torch.get_num_threads(),
+        precision=settings.training.precision,
+        compile=settings.engine.compile,
+    )

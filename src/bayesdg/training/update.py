@@ -1,0 +1,112 @@
+"""One step of the optimiser: learning rate, gradients, a moving average of the weights.
+
+A step whose loss or gradient is no number is taken back whole, running statistics included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from bayesdg.bayes import BayesLinear
+from bayesdg.settings import TrainingSettings
+
+
+def learning_rate(settings: TrainingSettings, step: int) -> float:
+    """Of a step, counted from 1: a function of the step alone, so nothing has to be resumed.
+
+    >>> learning_rate(TrainingSettings(steps=10, learning_rate=1.0, schedule="step"), 7)
+    0.1
+    """
+    if settings.schedule == "cosine":
+        return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - 1) / settings.steps))
+    if settings.schedule == "step" and step > math.ceil(0.6 * settings.steps):
+        return settings.learning_rate * 0.1
+    return settings.learning_rate
+
+
+def make_optimiser(learner: nn.Module, settings: TrainingSettings) -> torch.optim.Adam:
+    """Adam; weight decay leaves mu and rho alone by default, because they have a prior."""
+    bayesian = {
+        parameter
+        for module in learner.modules()
+        if isinstance(module, BayesLinear)
+        for parameter in module.parameters()
+    }
+    decayed = [p for p in learner.parameters() if settings.decay_bayesian or p not in bayesian]
+    spared = [p for p in learner.parameters() if not settings.decay_bayesian and p in bayesian]
+    groups = [
+        {"params": decayed, "weight_decay": settings.weight_decay},
+        {"params": spared, "weight_decay": 0.0},
+    ]
+    on_gpu = any(p.is_cuda for p in decayed + spared)
+    return torch.optim.Adam(
+        [g for g in groups if g["params"]], lr=settings.learning_rate, fused=on_gpu
+    )
+
+
+class Updater:
+    """The optimiser of a learner, and what has to be put back when a step goes wrong.
+
+    Attributes:
+        optimiser: Adam.
+        gradient: Length of the last gradient, before it was shortened.
+    """
+
+    def __init__(self, learner: nn.Module, settings: TrainingSettings) -> None:
+        self.settings = settings
+        self.optimiser = make_optimiser(learner, settings)
+        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.gradient = torch.zeros(())
+        # Running statistics change in the forward pass, before anybody knows how it ends.
+        self._buffers = _by_type(learner.buffers())
+        self._kept = [[b.clone() for b in buffers] for buffers in self._buffers]
+
+    def begin(self, step: int) -> float:
+        """Before the forward pass of a step; returns its learning rate."""
+        rate = learning_rate(self.settings, step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.zero_grad()
+        for kept, buffers in zip(self._kept, self._buffers, strict=True):
+            torch._foreach_copy_(kept, buffers)
+        return rate
+
+    def is_broken(self, loss: Tensor) -> Tensor:
+        """After the backward pass: whether loss or gradient are no numbers, on the device."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        self.gradient = nn.utils.get_total_norm(gradients)
+        return ~(torch.isfinite(loss.detach()) & torch.isfinite(self.gradient))
+
+    def step(self) -> None:
+        """Change the weights."""
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, self.gradient)
+        self.optimiser.step()
+
+    def take_back(self) -> None:
+        """Leave the weights as they are and put the running statistics back."""
+        for kept, buffers in zip(self._kept, self._buffers, strict=True):
+            torch._foreach_copy_(buffers, kept)
+
+
+def follow(average: nn.Module, learner: nn.Module, decay: float) -> None:
+    """Move an average of the weights and running statistics a little towards the learner's."""
+    with torch.no_grad():
+        old, new = _floats(average), _floats(learner)
+        torch._foreach_lerp_(old, new, 1 - decay)
+
+
+def _floats(module: nn.Module) -> list[Tensor]:
+    return [t for t in module.state_dict().values() if t.is_floating_point()]
+
+
+def _by_type(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Lists of one type each, as torch's many-at-once functions like them."""
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor)
+    return list(groups.values())
