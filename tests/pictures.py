@@ -1,6 +1,7 @@
 """Image files of every kind, good and bad, made on the spot."""
 
 import io
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -32,3 +33,14 @@ def make_tree(root: Path, layout: dict[str, dict[str, int]]) -> Path:
                 seed += 1
                 picture(seed, (20, 20)).save(folder / f"{i}.png")
     return root
+
+
+# What is told of `with_damaged_exif`: Pillow's own words.
+WARNING = "decoder warning: Truncated File Read"
+
+
+def with_damaged_exif(image: Image.Image) -> bytes:
+    """A JPEG whose EXIF block promises a text of 4096 bytes that is not there."""
+    entry = struct.pack("<HHII", 270, 2, 4096, 1_000_000)  # tag, type text, length, offset
+    tiff = b"II*\0" + struct.pack("<IH", 8, 1) + entry + struct.pack("<I", 0)
+    return encoded(image, "JPEG", exif=b"Exif\0\0" + tiff)

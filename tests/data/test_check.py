@@ -12,10 +12,10 @@ from PIL import Image
 from bayesdg.data.check import MANIFEST, Report, check_folder
 from bayesdg.data.known import KNOWN
 from bayesdg.settings import DataSettings
-from pictures import make_tree, picture
+from pictures import WARNING, make_tree, picture, with_damaged_exif
 from test_cli import bayesdg
 
-LAYOUT = {"art": {"cat": 4, "dog": 4}, "photo": {"cat": 4, "dog": 4}}
+LAYOUT = {domain: {"cat": 4, "dog": 4} for domain in ("art", "photo", "web")}
 
 
 @pytest.fixture
@@ -91,28 +91,108 @@ def test_one_domain_or_one_class_is_unsafe(
     assert any(says in reason for reason in report.unsafe)
 
 
-def test_what_training_would_refuse_is_unsafe(tmp_path: Path) -> None:
-    layout = {"art": {"cat": 1, "dog": 1}, "photo": {"cat": 9, "dog": 9}}
-    report = check(make_tree(tmp_path / "pets", layout))
-    assert report.unsafe == ["art has no val images"]
-    for path in (tmp_path / "pets" / "photo").rglob("*.png"):
+def test_what_training_would_refuse_is_unsafe(folder: Path) -> None:
+    for path in (folder / "photo").rglob("*.png"):
         path.write_bytes(b"")
-    report = check(tmp_path / "pets", bad_images="skip")
+    report = check(folder, bad_images="skip")
     assert report.counts["photo"] == {"cat": 0, "dog": 0}
-    assert "photo has no train images" in report.unsafe
+    assert report.unsafe == ["photo has no train images"]
+
+
+ONE, MANY = {"cat": 1, "dog": 1}, {"cat": 9, "dog": 9}
+
+
+def test_validation_images_in_one_source_are_enough(tmp_path: Path) -> None:
+    report = check(make_tree(tmp_path / "pets", {"art": ONE, "photo": MANY, "web": MANY}))
+    assert report.unsafe == []
+    assert report.warnings == ["art has no validation for cat, dog"]
+    report = check(make_tree(tmp_path / "pens", {"art": ONE, "photo": MANY, "web": ONE}))
+    assert report.unsafe == []
+    assert "only photo has validation images: it cannot be held out as a target" in report.warnings
+    report = check(make_tree(tmp_path / "pots", {"art": ONE, "photo": ONE, "web": ONE}))
+    assert report.unsafe == [
+        "no domain has validation images: two readable images of a class leave one, or a table "
+        "names some (--split-file)"
+    ]
+
+
+def test_two_domains_leave_a_single_source_which_is_told(tmp_path: Path) -> None:
+    report = check(make_tree(tmp_path / "pets", {"art": MANY, "photo": MANY}))
+    assert report.unsafe == []
+    assert report.warnings == [
+        "only two domains: with one of them held out a single source remains, which methods with "
+        "invariance refuse; use one without, such as erm or h, or --single-source"
+    ]
+
+
+def write_table(folder: Path, parts: dict[str, list[str]]) -> Path:
+    lines = [
+        f"{domain}/{label}/{i}.png,{domain},{label},{part}"
+        for domain, words in parts.items()
+        for i, part in enumerate(words)
+        for label in ("cat", "dog")
+    ]
+    table = folder / "table.csv"
+    table.write_text("\n".join(["path,domain,class,split", *lines]))
+    return table
+
+
+def test_a_domain_with_test_images_alone_can_be_the_target(folder: Path) -> None:
+    both = ["train", "train", "val"]
+    table = write_table(folder, {"art": both, "photo": both, "web": ["test", "test"]})
+    report = check(folder, split_file=table)
+    assert report.unsafe == []
+    assert report.warnings == ["web has no train images: it can only be a target"]
+    table = write_table(folder, {"art": both, "photo": ["test"], "web": ["test"]})
+    report = check(folder, split_file=table)
+    assert report.unsafe == ["photo has no train images", "web has no train images"]
+
+
+def test_a_hard_link_is_the_same_content(folder: Path) -> None:
+    (folder / "photo" / "dog" / "link.png").hardlink_to(folder / "art" / "dog" / "0.png")
+    report = check(folder)
+    assert report.counts["photo"]["dog"] == 5
+    assert report.duplicates == [["art/dog/0.png", "photo/dog/link.png"]]
+    assert "equal images in several domains" in report.unsafe[0]
+
+
+def test_a_class_folder_linked_to_another_is_the_same_content(folder: Path) -> None:
+    (folder / "art" / "puppy").symlink_to(folder / "art" / "dog")
+    report = check(folder)
+    assert report.counts["art"]["puppy"] == 4
+    assert len(report.duplicates) == 4
+    assert "4 groups of equal images under several classes" in report.warnings
+
+
+def test_broken_files_are_no_copies_of_each_other(folder: Path) -> None:
+    for domain in ("art", "web"):
+        (folder / domain / "cat" / "0.png").write_bytes(b"<html>not found</html>")
+    report = check(folder, bad_images="skip")
+    assert len(report.broken) == 2
+    assert report.duplicates == report.unsafe == []
+
+
+def test_what_the_decoder_warns_of_is_counted_and_shown(folder: Path) -> None:
+    for name in ("x", "y"):
+        (folder / "web" / "cat" / f"{name}.jpg").write_bytes(with_damaged_exif(picture(ord(name))))
+    said = (WARNING,)
+    assert check(folder).odd == {"web/cat/x.jpg": said, "web/cat/y.jpg": said}
+    _, out, err = bayesdg("data", "check", str(folder))
+    assert "decoder warning: 2 images, such as web/cat/x.jpg (Truncated File Read)" in out
+    assert err == ""
 
 
 def test_images_in_the_wrong_place_are_told(folder: Path) -> None:
     picture().save(folder / "art" / "lost.png")
     picture().save(folder / "lost.png")
     (folder / "art" / "empty").mkdir()
-    (folder / "web").mkdir()
+    (folder / "paper").mkdir()
     report = check(folder)
     assert report.ignored == {"not in a class folder": 2}
     for said in (
         "2 images are not in DOMAIN/CLASS and left out, such as lost.png",
         "no images in art/empty",
-        "no images in web/CLASS",
+        "no images in paper/CLASS",
     ):
         assert said in report.warnings
 
@@ -220,7 +300,22 @@ def test_show_writes_a_sheet_with_a_row_per_domain(folder: Path, augmented: bool
     with Image.open(out) as sheet:
         width, height = sheet.size
     assert width == 4 + 3 * 116
-    assert height == 4 + 2 * 152
+    assert height == 4 + 3 * 152
+
+
+def test_show_augments_only_what_training_augments(tmp_path: Path) -> None:
+    def sheet(*flags: str) -> tuple[bytes, str]:
+        place = tmp_path / "s.png"
+        code, out, err = bayesdg(
+            "data", "show", "rotated-digits", "--out", str(place), "--columns", "2", *flags
+        )
+        assert code == 0, err
+        return place.read_bytes(), out
+
+    (plain, out), (augmented, told) = sheet(), sheet("--augmented")
+    assert augmented == plain
+    assert "does not augment" not in out
+    assert told.splitlines()[0] == "training does not augment rotated-digits; shown as it is"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_images_of_different_types_are_refused(tiny_dataset: DomainDataset) -> N
         replace(tiny_dataset, domains={**tiny_dataset.domains, "mid": mid})
 
 
-@pytest.mark.parametrize(("domain", "part"), [("mid", "train"), ("mid", "val"), ("far", "test")])
+@pytest.mark.parametrize(("domain", "part"), [("mid", "train"), ("far", "test")])
 def test_an_empty_part_is_named_before_training(
     tiny_dataset: DomainDataset, domain: str, part: str
 ) -> None:
@@ -58,6 +58,16 @@ def test_an_empty_part_is_named_before_training(
     dataset = replace(tiny_dataset, domains={**tiny_dataset.domains, domain: emptied})
     with pytest.raises(DataError, match=f"the domain {domain} has no {part} images"):
         dataset.split()
+
+
+def test_one_source_with_validation_images_is_enough(tiny_dataset: DomainDataset) -> None:
+    domains = dict(tiny_dataset.domains)
+    for name in ("mid", "third"):
+        domains[name] = replace(domains[name], val=image_set(0, 3, 0))
+    assert set(replace(tiny_dataset, domains=domains).split().sources) == {"near", "mid", "third"}
+    domains["near"] = replace(domains["near"], val=image_set(0, 3, 0))
+    with pytest.raises(DataError, match="no validation images in near, mid, third"):
+        replace(tiny_dataset, domains=domains).split()
 
 
 def test_a_target_has_to_be_named_where_there_is_none(tiny_dataset: DomainDataset) -> None:

@@ -121,6 +121,9 @@ def show(
     data = settings_from({"data": wanted}).data
     with bar("decoding") as progress:
         dataset = load_dataset(name, root, data, progress)
+    if augmented and dataset.augmentation == "none":
+        typer.echo(f"training does not augment {dataset.name}; shown as it is")
+        augmented = False
     sheet = contact_sheet(dataset, columns, AugmentationSettings() if augmented else None)
     out.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(out, format="PNG")
@@ -158,12 +161,14 @@ def get(
 
 def _download_idx(folder: str, place: Path) -> None:
     """Through torchvision, which compares checksums."""
+    from http.client import HTTPException
+
     with messages.status("loading torchvision"):
         from torchvision import datasets
     place.mkdir(parents=True, exist_ok=True)
     try:
         getattr(datasets, folder)(str(place), download=True)
-    except (OSError, RuntimeError) as error:
+    except (OSError, HTTPException, RuntimeError) as error:
         raise DataError(
             f"{folder} could not be downloaded to {place}: {error}; is there a network?"
         ) from None
@@ -213,8 +218,11 @@ def _print_report(report: Report) -> None:
         for oddity in oddities:
             kinds[oddity.split(":")[0]] = kinds.get(oddity.split(":")[0], 0) + 1
     for kind, number in kinds.items():
-        examples = [p for p, odd in report.odd.items() if any(o.startswith(kind) for o in odd)]
-        typer.echo(f"{kind}: {number} images, such as {examples[0]}")
+        path, oddity = next(
+            (p, o) for p, odd in report.odd.items() for o in odd if o.split(":")[0] == kind
+        )
+        detail = oddity.partition(": ")[2]
+        typer.echo(f"{kind}: {number} images, such as {path}{detail and f' ({detail})'}")
     for reason, number in report.ignored.items():
         typer.echo(f"ignored, {reason}: {number}")
     _print_some("same content", [" = ".join(group) for group in report.duplicates])

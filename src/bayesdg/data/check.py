@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,9 +14,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bayesdg.data.decode import BrokenImage, decode, read_bytes
+from bayesdg.data.flaws import (
+    counts,
+    leaks,
+    missing_classes,
+    repeated,
+    training_verdict,
+    without_validation,
+)
 from bayesdg.data.folders import count_differences, listing
 from bayesdg.data.known import KNOWN
-from bayesdg.data.splits import Parts
 from bayesdg.data.store import Progress
 from bayesdg.data.tree import Tree, natural, shown
 from bayesdg.errors import DataError
@@ -95,9 +101,9 @@ def check_folder(
     paths = [shown(entry.path) for entry in tree.entries]
     broken = {path: s.reason for path, s in zip(paths, seen, strict=True) if s.reason}
     odd = {path: s.oddities for path, s in zip(paths, seen, strict=True) if s.oddities}
-    exact = _groups(tree, [s.digest for s in seen])
-    counts = _counts(tree, bad)
-    warnings = [*tree.warnings, *_gaps(counts)]
+    groups = repeated(tree, ["" if s.reason else s.digest for s in seen])
+    counted = counts(tree, bad)
+    warnings = [*tree.warnings, *missing_classes(counted), *_uneven(counted)]
     if (known := KNOWN.get(name)) is not None:
         warnings += count_differences(tree, known)
     unsafe = _unsafe(tree, broken, skip=data.bad_images == "skip")
@@ -106,18 +112,13 @@ def check_folder(
     except DataError as error:
         unsafe.append(str(error))
     else:
-        unsafe += _unsplit(tree, parts)
-        warnings += _without_validation(tree, parts)
-    domain_of = {path: entry.domain for path, entry in zip(paths, tree.entries, strict=True)}
-    across = [group for group in exact if len({domain_of[path] for path in group}) > 1]
-    if across:
-        unsafe.append(
-            f"{len(across)} groups of equal images in several domains, such as "
-            f"{' = '.join(across[0])}: the unseen domain would be seen"
-        )
-    if len(exact) > len(across):
-        number = len(exact) - len(across)
-        warnings.append(f"{number} groups of equal images under several classes")
+        against, notes = training_verdict(tree, parts)
+        unsafe += against
+        warnings += [*without_validation(tree, parts), *notes]
+    unsafe += leaks(tree, groups)
+    within = sum(len({tree.entries[row].domain for row in rows}) == 1 for rows in groups)
+    if within:
+        warnings.append(f"{within} groups of equal images under several classes")
     if len(seen) > MOST_COMPARED:
         warnings.append(f"look-alikes were sought among the first {MOST_COMPARED} images only")
     manifest = tree.root / MANIFEST
@@ -127,7 +128,8 @@ def check_folder(
     elif manifest.is_file():
         unsafe += _manifest_differences(manifest, tree, seen)
     alike = _look_alikes(tree, seen)
-    return Report(name, counts, broken, odd, tree.ignored, exact, alike, warnings, unsafe)
+    exact = [[paths[row] for row in rows] for rows in groups]
+    return Report(name, counted, broken, odd, tree.ignored, exact, alike, warnings, unsafe)
 
 
 def _look_at(tree: Tree, progress: Progress) -> list[_Seen]:
@@ -183,66 +185,16 @@ def _look_alikes(tree: Tree, seen: Sequence[_Seen]) -> list[list[str]]:
     return pairs
 
 
-def _groups(tree: Tree, digests: Sequence[str]) -> list[list[str]]:
-    """Paths that share content but not domain and class."""
-    rows_of: dict[str, list[int]] = defaultdict(list)
-    for row, digest in enumerate(digests):
-        if digest:
-            rows_of[digest].append(row)
-    groups = []
-    for rows in rows_of.values():
-        entries = [tree.entries[row] for row in rows]
-        if len({(entry.domain, entry.label) for entry in entries}) > 1:
-            groups.append([shown(entry.path) for entry in entries])
-    return groups
-
-
-def _counts(tree: Tree, broken: Container[int]) -> dict[str, dict[str, int]]:
-    """Readable images by domain and class."""
-    counts = Counter(
-        (entry.domain, entry.label) for row, entry in enumerate(tree.entries) if row not in broken
-    )
-    return {shown(d): {shown(c): counts[d, c] for c in tree.classes} for d in tree.domains}
-
-
-def _gaps(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Classes that are missing somewhere, and domains of very different size."""
-    warnings = []
-    for domain, row in counts.items():
-        missing = [label for label, number in row.items() if number == 0]
-        if missing:
-            warnings.append(f"{domain} has no images of {', '.join(missing)}")
-    sizes = {domain: sum(row.values()) for domain, row in counts.items()}
+def _uneven(counted: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Whether domains are of very different size."""
+    sizes = {domain: sum(row.values()) for domain, row in counted.items()}
     small, large = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
-    if sizes[large] >= 20 * sizes[small]:
-        warnings.append(
-            f"{large} has {sizes[large]} images, {small} {sizes[small]}: episodes draw from every "
-            "domain equally often, so the small one repeats"
-        )
-    return warnings
-
-
-def _unsplit(tree: Tree, parts: Parts) -> list[str]:
-    """Domains that could not be trained on."""
+    if sizes[large] < 20 * sizes[small]:
+        return []
     return [
-        f"{shown(domain)} has no {part} images"
-        for domain in tree.domains
-        for part, rows in (("train", parts.train), ("val", parts.val))
-        if not rows[domain]
+        f"{large} has {sizes[large]} images, {small} {sizes[small]}: episodes draw from every "
+        "domain equally often, so the small one repeats"
     ]
-
-
-def _without_validation(tree: Tree, parts: Parts) -> list[str]:
-    """Classes that a domain trains on and cannot validate."""
-    warnings = []
-    for domain in tree.domains:
-        trained, validated = (
-            {tree.entries[row].label for row in rows[domain]} for rows in (parts.train, parts.val)
-        )
-        if lacking := sorted(trained - validated, key=natural):
-            listed = ", ".join(map(shown, lacking[:5])) + (", ..." if len(lacking) > 5 else "")
-            warnings.append(f"{shown(domain)} has no validation for {listed}")
-    return warnings
 
 
 def _unsafe(tree: Tree, broken: Mapping[str, str], skip: bool) -> list[str]:

@@ -1,13 +1,14 @@
 """One image file to RGB bytes, with everything unusual about it told.
 
 Whatever is in the file, the result is 8-bit RGB, upright, opaque: EXIF orientation is applied,
-alpha is laid on white, 16-bit grey is scaled (not clipped), the first frame of an animation is
-taken. What cannot be read is a BrokenImage with a reason; nothing is ever replaced or guessed.
+alpha is laid on white, 16 bits are scaled (not clipped), the first frame of an animation is taken.
+What cannot be read is a BrokenImage with a reason; nothing is ever replaced or guessed.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import stat
 import time
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from bayesdg.data import pillow_warnings
+
 Resize = Literal["squash", "crop"]
 
 # Bump when decoding changes what comes out: stored pixels are made anew.
-DECODER_VERSION = 2
+DECODER_VERSION = 3
 # The limit of Pillow's own warning; beyond it a file is a mistake or an attack.
 MAX_PIXELS = 89_478_485
 # Narrower than this an image has nothing to show at 224 pixels.
@@ -29,10 +32,13 @@ TINY = 16
 # No others are tried: some of Pillow's readers start programs (EPS), and few are hardened.
 WANTED_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 Image.init()
+pillow_warnings.listen()
 FORMATS = tuple(name for name in WANTED_FORMATS if name in Image.OPEN)
 # A network drive may fail once.
 READ_ATTEMPTS = 3
 SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+# Pillow's names for 16 bits per channel in a file; 'BGR;16' has that many for all three.
+SIXTEEN_BIT_CHANNELS = re.compile(r";16[BLN]$")
 
 
 class BrokenImage(Exception):  # noqa: N818  (the name says what was found)
@@ -81,11 +87,16 @@ def decode(content: bytes, size: int | None = None, resize: Resize = "squash") -
     """
     oddities: list[str] = []
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with (
+            pillow_warnings.heard() as warned,
+            Image.open(io.BytesIO(content), formats=FORMATS) as image,
+        ):
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise BrokenImage(_too_large(width * height))
             picture = _to_rgb(image, oddities)
+        if warned:
+            oddities.append(f"decoder warning: {'; '.join(dict.fromkeys(warned))}")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BrokenImage(_too_large()) from None
     except UnidentifiedImageError:
@@ -108,6 +119,10 @@ def _to_rgb(image: Image.Image, oddities: list[str]) -> Image.Image:
     if getattr(image, "is_animated", False) and image.format != "MPO":
         oddities.append("animated")
         image.seek(0)
+    if image.mode not in SIXTEEN_BIT and any(
+        SIXTEEN_BIT_CHANNELS.search(_file_mode(tile.args)) for tile in getattr(image, "tile", ())
+    ):
+        oddities.append("16 bit: the higher 8 of each channel")  # as Pillow reads them
     turned = image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
     image.load()
     picture: Image.Image = image
@@ -129,6 +144,12 @@ def _to_rgb(image: Image.Image, oddities: list[str]) -> Image.Image:
             white = Image.new("RGBA", rgba.size, "white")
             return Image.alpha_composite(white, rgba).convert("RGB")
     return picture.convert("RGB")
+
+
+def _file_mode(arguments: Any) -> str:
+    """What Pillow calls the pixels in the file; its readers keep it in several places."""
+    first = arguments[0] if isinstance(arguments, tuple) and arguments else arguments
+    return first if isinstance(first, str) else ""
 
 
 def _from_sixteen_bit(image: Image.Image, oddities: list[str]) -> Image.Image:

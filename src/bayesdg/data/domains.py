@@ -84,7 +84,7 @@ class Domain:
     Attributes:
         name: Its name.
         train: For training.
-        val: For choosing weights.
+        val: For choosing weights; may be empty.
         test: For judging; as a target always, as a source where they are held out.
         held_out_test: Whether the test images are in no other part. Where they are not, a
             source domain is evaluated on its validation images.
@@ -161,6 +161,8 @@ class DomainDataset:
     def split(self, targets: Iterable[str] | None = None) -> Split:
         """Sources and targets, checked to have the images that each needs.
 
+        A source may lack validation images as long as another has some.
+
         Args:
             targets: Names of unseen domains; the data set's own by default.
         """
@@ -180,9 +182,15 @@ class DomainDataset:
                 f"{', '.join(self.domains)}"
             )
         split = Split(sources, {name: self.domains[name] for name in names})
-        needed = [(d, part) for d in split.sources.values() for part in ("train", "val")]
+        needed = [(domain, "train") for domain in split.sources.values()]
         needed += [(domain, "test") for domain in split.targets.values()]
         for domain, part in needed:
             if len(getattr(domain, part)) == 0:
                 raise DataError(f"{self.name}: the domain {domain.name} has no {part} images")
+        if not any(len(domain.val) for domain in split.sources.values()):
+            raise DataError(
+                f"{self.name}: no validation images in {', '.join(sources)}, by which weights are "
+                "chosen; one of them needs some: two images of a class leave one, or a table names "
+                "them (data.split_file)"
+            )
         return split

@@ -23,6 +23,14 @@ from bayesdg.data.domains import (
     ImageSet,
     Rows,
 )
+from bayesdg.data.flaws import (
+    counts,
+    first_of,
+    leaks,
+    missing_classes,
+    repeated,
+    without_validation,
+)
 from bayesdg.data.known import KNOWN, Known, expanded, place_of, user_cache
 from bayesdg.data.splits import Parts, official_pacs_split, seeded_split, split_from_csv
 from bayesdg.data.store import Pixels, Progress, Stored, store
@@ -92,7 +100,11 @@ def folder_dataset(
     notes = [*tree.warnings, *(count_differences(tree, known) if known else ())]
     notes += [f"{number} images: {kind}" for kind, number in kinds_of(stored.values()).items()]
     notes += [f"ignored, {reason}: {number}" for reason, number in tree.ignored.items()]
-    assembled = _assembled(title, tree, files.parts(broken), rows, stored, broken)
+    parts = files.parts(broken)
+    notes += first_of(missing_classes(counts(tree, broken)))
+    notes += first_of(without_validation(tree, parts))
+    notes += leaks(tree, repeated(tree, _digests(tree, rows, stored, broken)))
+    assembled = _assembled(title, tree, parts, rows, stored, broken)
     return replace(assembled, notes=tuple(notes), place="" if known else shown(Path(name)))
 
 
@@ -184,6 +196,20 @@ def count_differences(tree: Tree, known: Known) -> list[str]:
 
 def _rows(tree: Tree, domain: str) -> list[int]:
     return [row for row, entry in enumerate(tree.entries) if entry.domain == domain]
+
+
+def _digests(
+    tree: Tree,
+    rows: Mapping[str, Sequence[int]],
+    stored: Mapping[str, Stored],
+    broken: Mapping[int, str],
+) -> list[str]:
+    """sha256 of every file in the order of the tree, '' for broken ones."""
+    digests = [""] * len(tree.entries)
+    for domain, found in stored.items():
+        for row, digest in zip(rows[domain], found.digests, strict=True):
+            digests[row] = "" if row in broken else digest
+    return digests
 
 
 def _without(parts: Parts, broken: Mapping[int, str]) -> Parts:

@@ -49,6 +49,9 @@ def _pacs(*numbers: int) -> dict[str, int]:
     return dict(zip(PACS_CLASSES, numbers, strict=True))
 
 
+IDX_FILES = tuple(
+    f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
+)
 IDX_LAYOUT = "raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz"
 
 KNOWN = {
@@ -134,7 +137,9 @@ def place_of(name: str, root: Path) -> Path:
 
 
 def is_present(name: str, root: Path) -> bool:
-    """Whether something lies where the data set would be."""
-    known = KNOWN[name]
-    place = place_of(name, root)
-    return known.kind == "digits" or (place / "raw" if known.kind == "idx" else place).is_dir()
+    """Whether its folder, or each of its files, is there; nothing is opened."""
+    kind, place = KNOWN[name].kind, place_of(name, root)
+    if kind == "idx":
+        raw = place / "raw"
+        return all((raw / f).is_file() or (raw / f"{f}.gz").is_file() for f in IDX_FILES)
+    return kind == "digits" or place.is_dir()

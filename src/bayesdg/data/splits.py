@@ -55,7 +55,8 @@ def seeded_split(
 ) -> Parts:
     """A share of every class of every domain for validation: at least one image, if there are two.
 
-    The order within a class follows from names and seed alone, the same on every machine.
+    The order within a class follows from seed, domain, class and the path below them alone: the
+    same on every machine and under every spelling of the domain's folder.
     Positions in `skip` are left out before anything is counted.
     """
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -65,7 +66,7 @@ def seeded_split(
     train: dict[str, list[int]] = {domain: [] for domain in tree.domains}
     val: dict[str, list[int]] = {domain: [] for domain in tree.domains}
     for (domain, _), rows in groups.items():
-        by_hash = sorted(rows, key=lambda row: _hash(seed, tree.entries[row].path))
+        by_hash = sorted(rows, key=lambda row: _hash(seed, tree.entries[row]))
         num_val = min(max(1, round(fraction * len(rows))), len(rows) - 1)
         val[domain] += by_hash[:num_val]
         train[domain] += by_hash[num_val:]
@@ -87,15 +88,7 @@ def official_pacs_split(tree: Tree, folder: Path) -> Parts:
     its class folder and a name that has no file are errors with their line.
     """
     # The lists speak of the published domain names, whatever the folder is called.
-    row_of = {
-        (
-            entry.domain,
-            normal(
-                PurePosixPath(entry.path).relative_to(PurePosixPath(entry.path).parts[0]).as_posix()
-            ),
-        ): row
-        for row, entry in enumerate(tree.entries)
-    }
+    row_of = {(entry.domain, _below_domain(entry)): row for row, entry in enumerate(tree.entries)}
     parts: dict[str, dict[str, list[int]]] = {"train": {}, "crossval": {}}
     seen: dict[int, str] = {}
     for part, by_domain in parts.items():
@@ -221,8 +214,14 @@ def _check_below(name: str, where: str) -> None:
         raise DataError(f"{where}: {shown(name)} leads out of the data folder")
 
 
-def _hash(seed: int, path: str) -> bytes:
-    return sha256(f"{seed}:{normal(path)}".encode("utf-8", "surrogateescape")).digest()
+def _below_domain(entry: Entry) -> str:
+    """CLASS/IMAGE: the path without the domain's folder, which has several spellings."""
+    return normal(entry.path.partition("/")[2])
+
+
+def _hash(seed: int, entry: Entry) -> bytes:
+    name = f"{seed}:{entry.domain}/{_below_domain(entry)}"
+    return sha256(name.encode("utf-8", "surrogateescape")).digest()
 
 
 def _sorted(rows: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:

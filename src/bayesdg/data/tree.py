@@ -77,18 +77,21 @@ def read_tree(
     warnings: list[str] = []
     entries: list[Entry] = []
     spellings: dict[tuple[str, str], set[str]] = {}
+    used: list[Path] = []
     misplaced = _image_files(root)
     for folder in _folders(root, ignored):
         name = (aliases or {}).get(folder.name, normal(folder.name))
         if domains is not None and name not in domains:
             continue
         spellings.setdefault(("domain", name), set()).add(folder.name)
+        used.append(folder)
         misplaced += _image_files(folder)
         before = len(entries)
-        for class_folder in _folders(folder, ignored):
+        for class_folder in _class_folders(folder, ignored, used):
             label = normal(class_folder.name)
             spellings.setdefault(("class", label), set()).add(class_folder.name)
-            images = list(_images(class_folder, root, ignored, warnings))
+            images = list(_images(class_folder, root, ignored, used))
+            used += images
             entries += [Entry(path.relative_to(root).as_posix(), name, label) for path in images]
             if not images:
                 warnings.append(f"no images in {shown(class_folder.relative_to(root))}")
@@ -107,6 +110,7 @@ def read_tree(
         raise DataError(
             f"no images below {shown(root)}; expected DOMAIN/CLASS/IMAGE, such as photo/dog/1.jpg"
         )
+    warnings += _links_out(used, root)
     warnings += _look_alikes("domain", found) + _look_alikes("class", classes)
     warnings += [
         f"{kind} {shown(name)} has several spellings on disk "
@@ -185,19 +189,27 @@ def _folders(parent: Path, ignored: Counter[str]) -> list[Path]:
     return folders
 
 
+def _class_folders(domain_folder: Path, ignored: Counter[str], used: list[Path]) -> list[Path]:
+    folders = _folders(domain_folder, ignored)
+    # Some copies of Office-31 have a level in between: amazon/images/back_pack.
+    if [folder.name for folder in folders] == ["images"] and not _image_files(folders[0]):
+        used += folders
+        return _folders(folders[0], ignored)
+    return folders
+
+
 def _identity(folder: Path) -> tuple[int, int]:
     status = folder.stat()
     return status.st_dev, status.st_ino
 
 
 def _images(
-    class_folder: Path, root: Path, ignored: Counter[str], warnings: list[str]
+    class_folder: Path, root: Path, ignored: Counter[str], used: list[Path]
 ) -> Iterator[Path]:
     """Every image file below, each folder entered once, however it is linked."""
     # The folders above count as visited: a link back up would bring in everything again.
     above = [class_folder, *class_folder.parents][1:]
     visited = {_identity(folder) for folder in above if folder.is_relative_to(root)}
-    outside: list[Path] = []
     waiting = [class_folder]
     while waiting:
         folder = waiting.pop()
@@ -205,6 +217,7 @@ def _images(
             ignored["folder linked into itself"] += 1
             continue
         visited.add(_identity(folder))
+        used.append(folder)
         for path in sorted(folder.iterdir()):
             if _is_junk(path.name):
                 ignored["junk"] += 1
@@ -218,12 +231,19 @@ def _images(
             elif path.exists() and not path.is_file():
                 ignored["not a regular file"] += 1
             else:
-                if path.is_symlink() and not _stays_below(path, root):
-                    outside.append(path)
                 yield path
-    if outside:
-        example = shown(outside[0].relative_to(root))
-        warnings.append(f"{len(outside)} images are links out of the folder, such as {example}")
+
+
+def _links_out(used: Sequence[Path], root: Path) -> list[str]:
+    """They work, and are told: folders of domains and classes, and images."""
+    links = [path for path in used if path.is_symlink() and not _stays_below(path, root)]
+    warnings = []
+    for kind in ("folders", "images"):
+        own = [path for path in links if path.is_dir() == (kind == "folders")]
+        if own:
+            example = shown(own[0].relative_to(root))
+            warnings.append(f"{len(own)} {kind} are links out of the folder, such as {example}")
+    return warnings
 
 
 def _stays_below(link: Path, root: Path) -> bool:
