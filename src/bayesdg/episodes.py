@@ -44,6 +44,11 @@ class Plan:
     def rows(self, ranks: Ranks) -> Tensor:
         """Positions in the episode of one rank's share, which is a share of either side."""
         num_source = self.total - self.num_target
+        if 0 < num_source < ranks.size:  # batch norm would wait for ranks that have nothing
+            raise UsageError(
+                f"an episode has {num_source} source images, too few for {ranks.size} processes; "
+                "raise episode.per_class or use fewer processes"
+            )
         target, source = ranks.share(self.num_target), ranks.share(num_source)
         everything = torch.arange(self.total)
         return torch.cat(

@@ -79,6 +79,7 @@ class LastLayers(Learner):
         """Batch norm and invariance look at the images of all ranks."""
         if ranks.size > 1:
             share_batch_norm(self.network, ranks)
+            self.network.is_shared = True
             self.objective = replace(self.objective, ranks=ranks)
 
     def heavy_parts(self) -> Sequence[nn.Module]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -88,10 +89,15 @@ def _check_hub(name: str) -> None:
         return
     if not constants.is_offline_mode() and _answers(constants.ENDPOINT):
         return
+    # Where timm names the file its weights were made from, its name ends in a checksum.
+    address = getattr(entry, "url", None) or ""
+    checksum = re.search(r"-([0-9a-f]{8,64})\.\w+$", address)
+    such_as = f" such as {address}, whose sha256 begins {checksum[1]}," if checksum else ""
     raise UsageError(
         f"no pretrained weights for {name}: model.safetensors of {repository} is not in "
         f"{constants.HF_HUB_CACHE} and the hub is out of reach; connect to the network once, give "
-        "a weights file (model.weights) or start from random ones (model.pretrained = false)"
+        f"a weights file (model.weights){such_as} or start from random ones (model.pretrained = "
+        "false)"
     )
 
 

@@ -66,10 +66,13 @@ class Network(nn.Module):
         # Saved with the weights, so that a stored network takes pictures as they are.
         self.register_buffer("pixel_mean", mean.view(-1, 1, 1))
         self.register_buffer("pixel_std", std.view(-1, 1, 1))
-        self.backbone = backbone
+        # Channels beside each other in memory: what convolutions of today are quickest with.
+        self.backbone = backbone.to(memory_format=torch.channels_last)
         self.heads = heads
         self.prior = prior
         self.settings = settings
+        # Whether other processes hold parts of each group; see share_batch_norm.
+        self.is_shared = False
         self.style = StyleMixing(backbone, settings) if settings.style_mixing else None
 
     def forward(
@@ -123,13 +126,16 @@ class Network(nn.Module):
     def _normalised(self, images: Tensor) -> Tensor:
         mean, std = self.get_buffer("pixel_mean"), self.get_buffer("pixel_std")
         pixels = images.to(mean.dtype) / 255 if images.dtype == torch.uint8 else images
-        return (pixels - mean) / std
+        return ((pixels - mean) / std).contiguous(memory_format=torch.channels_last)
 
     def _backbone_features(self, images: Tensor, groups: Sequence[int] | None) -> Tensor:
         """(R, C, H, W) -> (R, F)."""
         parts: Sequence[Tensor] = [images]
         if groups is not None and self.training and self.settings.batch_norm == "grouped":
-            parts = [part for part in images.split(list(groups)) if len(part)]
+            apart = [part for part in images.split(list(groups)) if len(part)]
+            # A single image has no statistics of its own, unless other processes have more.
+            if self.is_shared or min(map(len, apart)) > 1:
+                parts = apart
         return torch.cat([self.backbone(part) for part in parts])
 
     def _activations(self, head: BayesLinear, x: Tensor, draw: WeightDraw | None) -> Tensor:

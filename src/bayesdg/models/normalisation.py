@@ -30,6 +30,7 @@ class SharedBatchNorm(_BatchNorm):
         # The same tensors, so that an optimiser or a checkpoint that knows them still does.
         self._parameters = plain._parameters
         self._buffers = plain._buffers
+        self._forward_hooks = plain._forward_hooks  # style mixing may be one
         self.training = plain.training
         self.ranks = ranks
 

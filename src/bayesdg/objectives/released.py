@@ -53,4 +53,4 @@ def _flattened(logits: Tensor) -> Tensor:
     logits = logits - logits.amax(-1, keepdim=True)
     spread = -logits.amin(-1, keepdim=True)
     p = (logits / spread.clamp_min(torch.finfo(logits.dtype).tiny)).softmax(-1)
-    return p.reshape(-1, *p.shape[-2:]).mean(0)
+    return p.mean(tuple(range(p.dim() - 2))) if p.dim() > 2 else p
