@@ -1,6 +1,7 @@
 """What only a GPU can show. Skipped where there is none."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,13 @@ from bayesdg.bayes import BayesLinear, ScaleMixturePrior
 from bayesdg.data import DomainDataset
 from bayesdg.data.augment import augment
 from bayesdg.episodes import EpisodeSampler
+from bayesdg.errors import ResourceError, UsageError
 from bayesdg.methods.learner import build_learner
 from bayesdg.objectives import categorical_invariance, gaussian_invariance
+from bayesdg.records import NoteRecord
 from bayesdg.settings import AugmentationSettings, Settings
 from bayesdg.training.train import train
+from stories import run_folder, state_of, train_until
 
 pytestmark = [
     pytest.mark.gpu,
@@ -106,3 +110,59 @@ def test_turned_images_are_the_same_whatever_the_storage(tiny_settings: MakeSett
     ]
     index = torch.arange(20)
     assert all(torch.equal(found[0][index], other[index]) for other in found[1:])
+
+
+@pytest.mark.parametrize("values", [{}, {"training.precision": "bf16"}, {"engine.compile": True}])
+def test_a_killed_run_goes_on_with_the_same_bits_when_deterministic(
+    tiny_dataset: DomainDataset,
+    tiny_settings: MakeSettings,
+    tmp_path: Path,
+    values: dict[str, object],
+) -> None:
+    settings = tiny_settings(
+        "bil",
+        {
+            "training.steps": 8,
+            "training.checkpoint_every": 1,
+            "training.average": 0.5,
+            "model.style_mixing": 0.5,
+            "data.augmentation": "photo",
+            "engine.deterministic": True,
+            **values,
+        },
+    )
+    folder = train_until(tiny_dataset, settings, tmp_path / "a", 5)
+    train(tiny_dataset, settings, out=tmp_path / "a")
+    train(tiny_dataset, settings, out=tmp_path / "b")
+    assert state_of(folder) == state_of(run_folder(tmp_path / "b"))
+
+
+def test_steps_that_are_no_numbers_are_skipped_there_too(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    tiny_dataset.domains["near"].train.images[0] = torch.nan  # type: ignore[index]
+    run = train(tiny_dataset, tiny_settings("bil", {"training.steps": 30}))
+    assert sum(isinstance(record, NoteRecord) for record in run.records) > 2
+    assert all(torch.isfinite(value).all() for value in run.learner.state_dict().values())
+
+
+def test_a_device_that_is_not_there_is_told(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    with pytest.raises(UsageError, match=r"no device cuda:99; allowed: cuda:0"):
+        train(tiny_dataset, tiny_settings("bil", {"engine.device": "cuda:99"}))
+
+
+def test_too_little_memory_names_the_settings(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    """The real error of the device: more draws than it can hold."""
+    values = {"model.draws": 1000, "episode.batch_size": 4096, "episode.per_class": 1000}
+    limit = 2 * 2**30 / torch.cuda.mem_get_info()[1]
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(limit)
+    try:
+        with pytest.raises(ResourceError, match=r"out of memory .*episode.batch_size \(now 4096\)"):
+            train(tiny_dataset, tiny_settings("bil", values))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
