@@ -44,4 +44,8 @@ clean: ## remove the environment and every cache
 .venv/installed-dev: .venv/installed
 	@echo "installing the development tools"
 	@$(INSTALL) '.[dev]'
+ifdef PYTHONDONTWRITEBYTECODE
+	@echo "compiling: Python may not do it as it goes here, and would do it at every start"
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m compileall -q -j 0 .venv/lib src > .venv/compiling 2>&1 || true
+endif
 	@touch $@

@@ -41,14 +41,18 @@ def test_files_stay_readable() -> None:
 
 
 def test_constraints_pin_every_dependency() -> None:
+
+    def normal(name: str) -> str:
+        return re.sub(r"[-_.]+", "-", name).lower()
+
     pins = {
-        line.split("==")[0].lower()
+        normal(line.split("==")[0])
         for line in (ROOT / "constraints.txt").read_text().splitlines()
         if "==" in line
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [need for extra in project["optional-dependencies"].values() for need in extra]
-    wanted = {re.split(r"[\[><=]", need)[0].lower() for need in project["dependencies"] + extras}
+    wanted = {normal(re.split(r"[\[><=]", need)[0]) for need in project["dependencies"] + extras}
     assert wanted <= pins
 
 

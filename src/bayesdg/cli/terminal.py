@@ -46,17 +46,18 @@ class TrainingProgress:
             MofNCompleteColumn,
             Progress,
             TextColumn,
-            TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.table import Column
 
         self.begun = 0
         self._heard = True
         self._bars = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("left"),
-            TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
-            console=messages, disable=not messages.is_terminal,
+            TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"), TimeRemainingColumn(), TextColumn("left"),
+            # What does not fit beside the numbers is cut, and not they.
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, ratio=1)),
+            console=messages, disable=not messages.is_terminal, expand=True,
         )  # fmt: skip
 
     def __enter__(self) -> TrainingProgress:
@@ -93,14 +94,13 @@ class TrainingProgress:
                 if record.source_val is not None:
                     accuracy = record.val_accuracy
                     percent = "no number" if accuracy is None else f"{100 * accuracy:.1f}%"
-                    validation = f"source validation {percent}"
+                    validation = f"val {percent}"
                     if not messages.is_terminal:
-                        self._line(
-                            f"{name}: step {record.step} of {steps}, {speed}, {note}, {validation}"
-                        )
+                        where = f"{name}: step {record.step} of {steps}"
+                        self._line(f"{where}, {speed}, {note}, source {validation}")
                 for task in bar:
                     self._bars.update(
-                        task, completed=record.step, speed=speed, note=f"{note}  {validation}"
+                        task, completed=record.step, speed=speed, note=f"{validation}  {note}"
                     )
 
         return lambda record: self._safely(lambda: advance(record))
