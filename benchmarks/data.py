@@ -32,7 +32,8 @@ from bayesdg.data.placing import placed
 from bayesdg.data.tree import read_tree
 from bayesdg.episodes import EpisodeSampler
 from bayesdg.models.backbones import build_backbone
-from bayesdg.settings import AugmentationSettings, DataSettings, ModelSettings, Settings
+from bayesdg.settings import Settings
+from bayesdg.stages import AugmentationSettings, DataSettings, ModelSettings
 from bayesdg.training.loop import episodes
 
 BATCH, PER_CLASS = 128, 16

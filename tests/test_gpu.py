@@ -15,7 +15,8 @@ from bayesdg.errors import ResourceError, UsageError
 from bayesdg.methods.learner import build_learner
 from bayesdg.objectives import categorical_invariance, gaussian_invariance
 from bayesdg.records import NoteRecord
-from bayesdg.settings import AugmentationSettings, Settings
+from bayesdg.settings import Settings
+from bayesdg.stages import AugmentationSettings
 from bayesdg.training.train import train
 from stories import run_folder, state_of, train_until
 
@@ -100,7 +101,7 @@ def test_turned_images_are_the_same_whatever_the_storage(tiny_settings: MakeSett
     from bayesdg.data.domains import ImageSet
     from bayesdg.data.placing import placed
     from bayesdg.data.rotated import Turned
-    from bayesdg.settings import DataSettings
+    from bayesdg.stages import DataSettings
 
     upright = torch.randint(256, (20, 1, 28, 28), dtype=torch.uint8)
     sets = {"30": ImageSet(Turned(upright, 30, 64), torch.arange(20))}

@@ -17,7 +17,8 @@ from bayesdg.errors import UsageError
 from bayesdg.methods.learner import Learner
 from bayesdg.objectives import gaussian_invariance
 from bayesdg.ranks import ALONE, Ranks
-from bayesdg.settings import AugmentationSettings, Settings
+from bayesdg.settings import Settings
+from bayesdg.stages import AugmentationSettings
 from gloo import run_ranks
 from shares import LEARNERS, LOSS_CASES, LOSSES, WRAPPED, Case, Found, compute_all, compute_wrapped
 
@@ -229,7 +230,10 @@ def test_a_learner_that_cannot_share_says_so() -> None:
         def terms(self, episode, generator):  # type: ignore[no-untyped-def]
             raise NotImplementedError
 
-        def log_probabilities(self, images, draws, generator):  # type: ignore[no-untyped-def]
+        def draw(self, num, generator):  # type: ignore[no-untyped-def]
+            raise NotImplementedError
+
+        def answer(self, images, draw):  # type: ignore[no-untyped-def]
             raise NotImplementedError
 
     Plain().share_among(ALONE)

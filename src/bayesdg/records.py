@@ -126,12 +126,41 @@ class ResultRecord:
     metrics: Mapping[str, float]
 
 
-Record: TypeAlias = StartRecord | NoteRecord | StepRecord | ResultRecord
+@dataclass(frozen=True)
+class DetectionRecord:
+    """How well a score tells two kinds of images apart, under the selected weights.
+
+    Attributes:
+        task: 'errors': wrong from right answers on the domain; 'domain': its images from those of
+            the sources; 'unknown': images of unknown classes from others.
+        score: See evaluate/scoring.py; a larger value says 'positive'.
+        num_positive: Wrong answers, images of the domain, images of unknown classes.
+        num_negative: The others.
+        metrics: AUROC, AUPR, FPR95.
+    """
+
+    dataset: str
+    method: str
+    preset: str
+    seed: int
+    selection: str
+    step: int
+    domain: str
+    draws: int
+    task: Literal["errors", "domain", "unknown"]
+    score: str
+    num_positive: int
+    num_negative: int
+    metrics: Mapping[str, float]
+
+
+Record: TypeAlias = StartRecord | NoteRecord | StepRecord | ResultRecord | DetectionRecord
 KINDS: dict[str, type[Record]] = {
     "start": StartRecord,
     "note": NoteRecord,
     "step": StepRecord,
     "result": ResultRecord,
+    "detection": DetectionRecord,
 }
 
 

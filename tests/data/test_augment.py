@@ -7,7 +7,7 @@ from torchvision.transforms import v2
 from bayesdg.chance import stream
 from bayesdg.data.augment import Changes, apply, augment, draw
 from bayesdg.errors import UsageError
-from bayesdg.settings import AugmentationSettings
+from bayesdg.stages import AugmentationSettings
 
 functional = v2.functional
 EVERYTHING = AugmentationSettings(grey=0.3)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from bayesdg.data.check import MANIFEST, Report, check_folder
 from bayesdg.data.known import KNOWN
-from bayesdg.settings import DataSettings
+from bayesdg.stages import DataSettings
 from pictures import WARNING, make_tree, picture, with_damaged_exif
 from test_cli import bayesdg
 

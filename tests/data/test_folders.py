@@ -12,7 +12,8 @@ import torch
 from bayesdg.data import DomainDataset, load_dataset
 from bayesdg.data.known import data_root, place_of, user_cache
 from bayesdg.errors import BayesdgError, DataError, UsageError
-from bayesdg.settings import DataSettings, Settings
+from bayesdg.settings import Settings
+from bayesdg.stages import DataSettings
 from bayesdg.training.run import Run
 from bayesdg.training.train import train
 from pictures import make_tree

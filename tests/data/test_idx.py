@@ -12,7 +12,7 @@ from bayesdg.data import load_dataset
 from bayesdg.data.digits import read_idx
 from bayesdg.data.rotated import Turned, rotate
 from bayesdg.errors import DataError, UsageError
-from bayesdg.settings import DataSettings
+from bayesdg.stages import DataSettings
 
 
 def write_idx(path: Path, array: np.ndarray, packed: bool = False) -> None:

@@ -17,7 +17,8 @@ from bayesdg.data.placing import num_bytes, placed
 from bayesdg.data.prefetch import prefetched
 from bayesdg.episodes import EpisodeSampler
 from bayesdg.errors import ResourceError
-from bayesdg.settings import DataSettings, Settings
+from bayesdg.settings import Settings
+from bayesdg.stages import DataSettings
 from bayesdg.training.loop import episodes
 from bayesdg.training.train import train
 from pictures import make_tree

@@ -11,7 +11,8 @@ from bayesdg.data import load_dataset
 from bayesdg.data.check import check_folder
 from bayesdg.data.known import KNOWN, data_root, is_present
 from bayesdg.records import StepRecord
-from bayesdg.settings import DataSettings, Settings
+from bayesdg.settings import Settings
+from bayesdg.stages import DataSettings
 from bayesdg.training.train import train
 from worlds import sealed
 

@@ -90,3 +90,32 @@ def test_images_that_are_no_numbers_are_an_error(learner: Learner) -> None:
 def test_no_images_are_an_error(learner: Learner) -> None:
     with pytest.raises(DataError, match="no images"):
         predict_images(learner, IMAGES[:0], draws=0)
+
+
+def test_the_variation_ratio_is_the_share_of_dissenting_draws() -> None:
+    votes = torch.tensor([[0, 1], [0, 2], [1, 2], [0, 0], [0, 1]])  # five draws, two images
+    found = summarise(torch.nn.functional.one_hot(votes, 3).double())
+    np.testing.assert_allclose(found.variation_ratio, [1 / 5, 3 / 5])
+
+
+def test_energy_is_minus_the_log_of_the_summed_exponentials() -> None:
+    logits = 3 * torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(1))
+    expected = -np.log(np.exp(logits.double().numpy()).sum(-1)).mean(0)
+    np.testing.assert_allclose(summarise(logits).energy, expected, rtol=1e-9)
+
+
+def test_draws_and_features_are_there_when_asked_for(learner: Learner) -> None:
+    plain = predict_images(learner, IMAGES, draws=5, batch_size=3)
+    assert plain.per_draw is None
+    assert plain.features is None
+    full = predict_images(
+        learner, IMAGES, draws=5, batch_size=3, keep_draws=True, keep_features=True
+    )
+    assert full.per_draw is not None
+    assert full.features is not None
+    assert full.per_draw.shape == (5, 7, 4)
+    np.testing.assert_allclose(np.exp(full.per_draw).mean(0), full.probabilities, rtol=1e-9)
+    with torch.no_grad():
+        learner.eval()
+        expected = learner.network(IMAGES).features["phi"].mean  # type: ignore[union-attr, operator]
+    np.testing.assert_allclose(full.features, expected.numpy(), rtol=1e-4, atol=1e-5)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.models.backbones import SmallCNN, build_backbone, load_weights
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from bayesdg.errors import UsageError
 from bayesdg.models.backbones import build_backbone
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 start = time.monotonic()
 try:
@@ -181,7 +181,7 @@ UNREACHABLE = """
 import time
 from bayesdg.errors import UsageError
 from bayesdg.models.backbones import build_backbone
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 import timm
 
 start = time.monotonic()

@@ -8,7 +8,7 @@ from bayesdg.errors import UsageError
 from bayesdg.methods import METHODS, Method
 from bayesdg.methods.rows import BAYES_INV, POINT
 from bayesdg.models import Network, build_network
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 IMAGES = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -31,9 +31,10 @@ def test_layers_are_what_the_row_says(name: str) -> None:
         assert isinstance(head, BayesLinear) == row.layers[layer].bayes
     output = network(IMAGES, draws=2, generator=seeded())
     assert set(output.weight_kl) == {n for n, layer in row.layers.items() if layer.bayes}
-    assert set(output.features) == set(row.layers) - {"psi"}
+    assert list(output.features) == ["backbone", *(name for name in row.layers if name != "psi")]
     for layer, features in output.features.items():
-        assert (features.variance is not None) == row.layers[layer].bayes
+        is_bayesian = layer != "backbone" and row.layers[layer].bayes
+        assert (features.variance is not None) == is_bayesian
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bayesdg.errors import UsageError
 from bayesdg.models.backbones import SmallCNN, build_backbone
 from bayesdg.models.normalisation import SharedBatchNorm, share_batch_norm
 from bayesdg.ranks import ALONE
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 SHAPES = {

@@ -12,7 +12,8 @@ from bayesdg.methods import METHODS
 from bayesdg.models import Network, build_network
 from bayesdg.models.backbones import SmallCNN, build_backbone
 from bayesdg.models.style import EPSILON, StyleMixing, early_layers, mixed
-from bayesdg.settings import ModelSettings, Settings, settings_from
+from bayesdg.settings import Settings, settings_from
+from bayesdg.stages import ModelSettings
 
 R, C, H, W = 6, 4, 5, 3
 IMAGES = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))

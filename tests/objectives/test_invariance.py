@@ -19,7 +19,7 @@ from bayesdg.objectives import (
     gaussian_invariance,
     squared_distance,
 )
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 B, N, K, D = 9, 14, 4, 6
 

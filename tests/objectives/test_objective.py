@@ -7,7 +7,7 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from bayesdg.episodes import Episode
 from bayesdg.models import Features, Output
 from bayesdg.objectives import Objective, Terms
-from bayesdg.settings import ObjectiveSettings
+from bayesdg.stages import ObjectiveSettings
 
 B, N, K, D, S = 4, 6, 3, 5, 2
 

@@ -25,7 +25,7 @@ from bayesdg.errors import (
     StoredRunError,
     UsageError,
 )
-from bayesdg.methods.learner import LastLayers
+from bayesdg.methods.learner import Answer, LastLayers
 from bayesdg.records import NoteRecord, Record, StartRecord, StepRecord, to_line
 from bayesdg.settings import Settings
 from bayesdg.training import checkpoint
@@ -301,15 +301,15 @@ def test_a_signal_cuts_a_validation_short_and_it_is_taken_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = tiny_settings("bil", {"training.steps": 9, "training.evaluate_every": 3})
-    original, calls = LastLayers.log_probabilities, []
+    original, calls = LastLayers.answer, []
 
-    def shout(learner: LastLayers, *args: Any) -> torch.Tensor:
+    def shout(learner: LastLayers, *args: Any) -> Answer:
         calls.append(1)
         if len(calls) == 5:  # the second domain of the second validation
             os.kill(os.getpid(), signal.SIGTERM)
         return original(learner, *args)
 
-    monkeypatch.setattr(LastLayers, "log_probabilities", shout)
+    monkeypatch.setattr(LastLayers, "answer", shout)
     with pytest.raises(InterruptedRunError, match="everything is saved"):
         train(tiny_dataset, settings, out=tmp_path / "a")
     folder = run_folder(tmp_path / "a")

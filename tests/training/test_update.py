@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LRScheduler, MultiStepLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from bayesdg.settings import TrainingSettings
+from bayesdg.stages import TrainingSettings
 from bayesdg.training.update import Updater, follow, learning_rate
 
 SCHEDULES: dict[str, Callable[[torch.optim.Optimizer, int], LRScheduler]] = {

@@ -111,7 +111,8 @@ def show(
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a contact sheet, a PNG with one row per domain."""
-    from bayesdg.settings import AugmentationSettings, settings_from
+    from bayesdg.settings import settings_from
+    from bayesdg.stages import AugmentationSettings
 
     check_name(name)
     with messages.status("loading torch"):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bayesdg.errors import UsageError
-from bayesdg.settings import AugmentationSettings
+from bayesdg.stages import AugmentationSettings
 
 # torchvision's attempts at a crop that fits before it takes the whole image.
 ATTEMPTS = 10

@@ -27,7 +27,7 @@ from bayesdg.data.known import KNOWN
 from bayesdg.data.store import Progress
 from bayesdg.data.tree import Tree, natural, shown
 from bayesdg.errors import DataError
-from bayesdg.settings import DataSettings
+from bayesdg.stages import DataSettings
 
 # In the format of sha256sum, so that `sha256sum -c` reads it, too.
 MANIFEST = "manifest.sha256"

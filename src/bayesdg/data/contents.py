@@ -24,15 +24,6 @@ def contents(sources: Mapping[str, Domain]) -> dict[str, str]:
     return found
 
 
-def first_difference(stored: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """What changed first, for people; None if nothing did."""
-    for name in sorted(stored.keys() | now.keys()):
-        if stored.get(name) != now.get(name):
-            how = "is new" if name not in stored else "is gone" if name not in now else "changed"
-            return f"{name} {how}"
-    return None
-
-
 def _of(place: str, images: ImageSet) -> Iterator[tuple[str, str]]:
     # Which image carries which label, in which order, matters as much as the pixels.
     order = sha256(images.labels.numpy().tobytes())

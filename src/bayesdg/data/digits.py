@@ -19,7 +19,7 @@ from bayesdg.chance import stream
 from bayesdg.data.domains import DomainDataset
 from bayesdg.data.rotated import rotated_dataset
 from bayesdg.errors import DataError, UsageError
-from bayesdg.settings import DataSettings
+from bayesdg.stages import DataSettings
 
 # Which of scikit-learn's images is in which split is part of the data set, not of a run.
 DIGITS_SPLIT_SEED = 0

@@ -7,7 +7,7 @@ targets cannot reach it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import torch
@@ -45,6 +45,11 @@ class Rows:
     def shape(self) -> tuple[int, ...]:
         """(n, C, H, W)."""
         return (len(self.rows), *self.images.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As the images; decoded files, which have none, are bytes."""
+        return getattr(self.images, "dtype", torch.uint8)
 
     def __getitem__(self, index: Tensor) -> Tensor:
         return self.images[self.rows[index]]
@@ -134,7 +139,8 @@ class DomainDataset:
     place: str = ""
 
     def __post_init__(self) -> None:
-        shapes, types = set(), set()
+        shapes: set[tuple[int, ...]] = set()
+        types: set[torch.dtype] = set()
         for name, domain in self.domains.items():
             for split in ("train", "val", "test"):
                 images: ImageSet = getattr(domain, split)
@@ -157,6 +163,32 @@ class DomainDataset:
     def image_shape(self) -> tuple[int, ...]:
         """(C, H, W)."""
         return tuple(next(iter(self.domains.values())).train.images.shape[1:])
+
+    def without(self, names: Iterable[str]) -> DomainDataset:
+        """The same without some domains, as if they were not there."""
+        gone = [choose("domain", name, {n: n for n in self.domains}, self.name) for name in names]
+        kept = {name: domain for name, domain in self.domains.items() if name not in gone}
+        if not kept:
+            raise UsageError(f"all domains of {self.name} are excluded; leave out fewer")
+        targets = tuple(name for name in self.targets if name in kept)
+        return replace(self, domains=kept, targets=targets)
+
+    def hiding(self, classes: Iterable[str]) -> DomainDataset:
+        """The same with some classes in no training and no validation image; test keeps them."""
+        position = {name: index for index, name in enumerate(self.classes)}
+        gone = torch.tensor([choose("class", name, position, self.name) for name in classes])
+        if not len(gone):
+            return self
+
+        def seen(images: ImageSet) -> ImageSet:
+            rows = (~torch.isin(images.labels, gone)).nonzero().squeeze(1)
+            return ImageSet(Rows(images.images, rows), images.labels[rows])
+
+        domains = {
+            name: replace(domain, train=seen(domain.train), val=seen(domain.val))
+            for name, domain in self.domains.items()
+        }
+        return replace(self, domains=domains)
 
     def split(self, targets: Iterable[str] | None = None) -> Split:
         """Sources and targets, checked to have the images that each needs.

@@ -36,7 +36,7 @@ from bayesdg.data.splits import Parts, official_pacs_split, seeded_split, split_
 from bayesdg.data.store import Pixels, Progress, Stored, store
 from bayesdg.data.tree import Tree, read_tree, shown
 from bayesdg.errors import DataError, UsageError
-from bayesdg.settings import DataSettings
+from bayesdg.stages import DataSettings
 
 DEFAULT_SIZE = 224
 

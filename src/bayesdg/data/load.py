@@ -11,7 +11,7 @@ from bayesdg.data.known import KNOWN, data_root, expanded
 from bayesdg.data.store import Progress
 from bayesdg.errors import UsageError
 from bayesdg.names import unknown
-from bayesdg.settings import DataSettings
+from bayesdg.stages import DataSettings
 
 
 def load_dataset(
@@ -29,6 +29,13 @@ def load_dataset(
         progress: Is told how many images of a domain are decoded.
     """
     data = data or DataSettings()
+    dataset = _loaded(name, root, data, progress)
+    return dataset.without(data.exclude).hiding(data.unknown_classes)
+
+
+def _loaded(
+    name: str, root: Path | str | None, data: DataSettings, progress: Progress
+) -> DomainDataset:
     known = KNOWN.get(name)
     place = data_root(None if root is None else Path(root))
     if known is None:

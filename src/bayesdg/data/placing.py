@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bayesdg.data.domains import Images, ImageSet
+from bayesdg.data.domains import Images, ImageSet, Rows
 from bayesdg.data.rotated import Turned
 from bayesdg.errors import ResourceError
-from bayesdg.settings import DataSettings
+from bayesdg.stages import DataSettings
 
 # Images are copied this many at a time, so that copying needs no second copy of all.
 CHUNK = 256
@@ -48,8 +48,11 @@ def placed(
 
 
 def _turned_on(device: torch.device, images: ImageSet) -> ImageSet:
-    if isinstance(images.images, Turned):
-        return replace(images, images=images.images.to(device))
+    held = images.images
+    if isinstance(held, Turned):
+        return replace(images, images=held.to(device))
+    if isinstance(held, Rows) and isinstance(held.images, Turned):
+        return replace(images, images=replace(held, images=held.images.to(device)))
     return images
 
 

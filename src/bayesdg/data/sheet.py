@@ -10,7 +10,7 @@ from bayesdg.chance import stream
 from bayesdg.data.augment import augment
 from bayesdg.data.domains import DomainDataset
 from bayesdg.data.tree import shown
-from bayesdg.settings import AugmentationSettings
+from bayesdg.stages import AugmentationSettings
 
 CELL = 112
 GAP = 4

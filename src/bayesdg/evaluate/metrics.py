@@ -1,19 +1,18 @@
-"""Arrays in, number out. Imports no torch.
+"""Arrays in, number out: what is computed for every domain. Imports no torch.
 
 Axes: n images, K classes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayesdg.errors import DataError, NumericError
-
-Floats = NDArray[np.floating[Any]]
-Integers = NDArray[np.integer[Any]]
+from bayesdg.evaluate import rejection
+from bayesdg.evaluate.arrays import Floats, Integers, answers, check_predictions
+from bayesdg.evaluate.calibration import classwise_ece, ece, ece_mass, mce
 
 
 def accuracy(log_probabilities: Floats, labels: Integers) -> float:
@@ -22,53 +21,79 @@ def accuracy(log_probabilities: Floats, labels: Integers) -> float:
     >>> accuracy(np.log([[0.9, 0.1], [0.6, 0.4]]), np.array([0, 1]))
     0.5
     """
-    _check(log_probabilities, labels)
-    return float((log_probabilities.argmax(-1) == labels).mean())
+    _, correct = answers(log_probabilities, labels)
+    return float(correct.mean())
+
+
+def macro_accuracy(log_probabilities: Floats, labels: Integers) -> float:
+    """Mean over classes of the accuracy on their images, in 0..1: rare classes count as much.
+
+    1 / K' sum_k (correct images of class k) / (images of class k), over the K' classes that occur
+    among the labels.
+
+    >>> macro_accuracy(np.log([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]]), np.array([0, 0, 1]))
+    0.5
+    """
+    _, correct = answers(log_probabilities, labels)
+    count = np.bincount(labels)
+    hits = np.bincount(labels[correct], minlength=len(count))
+    return float((hits[count > 0] / count[count > 0]).mean())
 
 
 def nll(log_probabilities: Floats, labels: Integers) -> float:
-    """Mean of -log p(label), in nats."""
-    _check(log_probabilities, labels)
+    """Mean of -log p(label), in nats; infinite where a label was held impossible."""
+    check_predictions(log_probabilities, labels)
     return float(-log_probabilities[np.arange(len(labels)), labels].astype(np.float64).mean())
+
+
+def brier(log_probabilities: Floats, labels: Integers) -> float:
+    """Mean squared distance of the probabilities from the truth, in 0..2.
+
+    1 / n sum_i sum_k (p_ik - [k = label_i])^2.
+
+    >>> round(brier(np.log([[0.9, 0.1], [0.6, 0.4]]), np.array([0, 1])), 10)
+    0.37
+    """
+    check_predictions(log_probabilities, labels)
+    distance = np.exp(log_probabilities.astype(np.float64))
+    distance[np.arange(len(labels)), labels] -= 1
+    return float((distance**2).sum(-1).mean())
+
+
+def aurc(log_probabilities: Floats, labels: Integers) -> float:
+    """`rejection.aurc` with 1 - largest probability as the uncertainty, in 0..1."""
+    confidence, correct = answers(log_probabilities, labels)
+    return rejection.aurc(1 - confidence, correct)
 
 
 def confidence(log_probabilities: Floats, labels: Integers) -> float:
     """Mean of the largest probability; beside the accuracy it says which way a method errs."""
-    _check(log_probabilities, labels)
-    return float(np.exp(log_probabilities.max(-1).astype(np.float64)).mean())
+    probability, _ = answers(log_probabilities, labels)
+    return float(probability.mean())
 
 
-def ece(log_probabilities: Floats, labels: Integers, num_bins: int = 15) -> float:
-    """Expected calibration error: |confidence - accuracy| over bins of equal width.
+def worst(accuracies: Mapping[str, float]) -> tuple[str, float]:
+    """The domain with the lowest accuracy, and that accuracy; the first among equals.
 
-    sum_b n_b / n |acc_b - conf_b|, confidence being the largest probability. With few images
-    the value is biased upwards: compare it between methods on the same images.
-
-    Args:
-        log_probabilities: (n, K).
-        labels: (n,).
-        num_bins: Bins of confidence, (low, high], over [0, 1].
+    >>> worst({"photo": 0.9, "sketch": 0.6, "cartoon": 0.7})
+    ('sketch', 0.6)
     """
-    _check(log_probabilities, labels)
-    confidence = np.exp(log_probabilities.max(-1).astype(np.float64))
-    correct = log_probabilities.argmax(-1) == labels
-    bins = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
-    gap = np.bincount(bins, weights=confidence - correct, minlength=num_bins)
-    return float(np.abs(gap).sum() / len(labels))
+    if not accuracies:
+        raise DataError("no domains to compare")
+    if not np.isfinite(list(accuracies.values())).all():
+        raise NumericError(f"accuracies that are not numbers have no worst: {dict(accuracies)}")
+    return min(accuracies.items(), key=lambda entry: entry[1])
 
 
-METRICS = {"accuracy": accuracy, "nll": nll, "ece": ece, "confidence": confidence}
-
-
-def _check(log_probabilities: Floats, labels: Integers) -> None:
-    """A metric of nothing, or of NaN, is an error and never a number."""
-    if len(labels) == 0:
-        raise DataError("no samples to evaluate")
-    if log_probabilities.ndim != 2 or len(log_probabilities) != len(labels):
-        raise DataError(
-            f"{log_probabilities.shape} log probabilities do not fit {len(labels)} labels; "
-            "(n, K) and (n,) are needed"
-        )
-    # -inf is a probability of zero; NaN and +inf are none.
-    if np.isnan(log_probabilities).any() or (log_probabilities > 1e-4).any():
-        raise NumericError("log probabilities hold values that are not of probabilities")
+METRICS: dict[str, Callable[[Floats, Integers], float]] = {
+    "accuracy": accuracy,
+    "macro_accuracy": macro_accuracy,
+    "nll": nll,
+    "brier": brier,
+    "ece": ece,
+    "ece_mass": ece_mass,
+    "mce": mce,
+    "classwise_ece": classwise_ece,
+    "aurc": aurc,
+    "confidence": confidence,
+}

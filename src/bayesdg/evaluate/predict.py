@@ -1,14 +1,15 @@
 """From draws to predictions that say how sure they are.
 
-Axes: T draws, n images, K classes.
+Axes: S draws, n images, K classes, D features.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -28,19 +29,30 @@ PREDICTION_SEED = 0
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a method says about each image, averaged over T draws of its weights.
+    """What a method says about each image, averaged over S draws of its weights.
 
     Attributes:
         log_probabilities: (n, K), log of the mean over draws of p(class | image, draw).
         entropy: (n,), total uncertainty: entropy of the mean, in nats.
         aleatoric: (n,), expected entropy: what would remain if the weights were known.
         epistemic: (n,), mutual information of class and weights: entropy - aleatoric.
+        variation_ratio: (n,), share of the draws that vote for another class than most do.
+        energy: (n,), -log sum exp of the logits, mean over draws; high far from the training data.
+        per_draw: (S, n, K) log p(class | image, draw), if it was asked for.
+        features: (n, D), see `Answer`; if they were asked for.
     """
 
     log_probabilities: Floats
     entropy: Floats
     aleatoric: Floats
     epistemic: Floats
+    variation_ratio: Floats
+    energy: Floats
+    per_draw: Floats | None = None
+    features: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.log_probabilities)
 
     @property
     def probabilities(self) -> Floats:
@@ -52,22 +64,86 @@ class Predictions:
         """(n,), the most probable class."""
         return self.log_probabilities.argmax(-1)
 
+    @staticmethod
+    def joined(parts: Sequence[Predictions]) -> Predictions:
+        """Predictions of several batches as one, in order."""
+        joined: dict[str, Any] = {}
+        for field in dataclasses.fields(Predictions):
+            arrays = [getattr(part, field.name) for part in parts]
+            axis = 1 if field.name == "per_draw" else 0
+            joined[field.name] = None if arrays[0] is None else np.concatenate(arrays, axis)
+        return Predictions(**joined)
 
-def summarise(log_p: Tensor) -> Predictions:
-    """(T, n, K) log p(class | image, draw) -> Predictions."""
-    log_p = log_p.double()
-    mean = log_p.logsumexp(0) - math.log(log_p.shape[0])
+
+def summarise(logits: Tensor, keep_draws: bool = False) -> Predictions:
+    """(S, n, K) logits under each draw -> Predictions; any log probabilities are logits."""
+    # In double precision, which some devices lack.
+    logits = (logits if logits.device.type == "cuda" else logits.cpu()).double()
+    log_p = logits.log_softmax(-1)
+    mean = log_p.logsumexp(0) - math.log(len(log_p))
     total = _entropy(mean)
     aleatoric = _entropy(log_p).mean(0)
     # Never negative in exact arithmetic; a single draw gives 0.
     epistemic = (total - aleatoric).clamp_min(0)
-    arrays = (part.cpu().numpy() for part in (mean, total, aleatoric, epistemic))
-    return Predictions(*arrays)
+    votes = torch.nn.functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).sum(0)
+    variation_ratio = 1 - votes.amax(-1) / len(log_p)
+    energy = -logits.logsumexp(-1).mean(0)
+    summary = (mean, total, aleatoric, epistemic, variation_ratio.double(), energy)
+    found = Predictions(*(part.cpu().numpy() for part in summary))
+    return dataclasses.replace(found, per_draw=log_p.cpu().numpy()) if keep_draws else found
+
+
+def predict_batches(
+    learner: Learner,
+    batches: Iterable[Tensor],
+    draws: int,
+    *,
+    keep_draws: bool = False,
+    keep_features: bool = False,
+) -> Iterator[Predictions]:
+    """Predictions for each of some (n, C, H, W) batches, every image through the backbone once.
+
+    The same `draws` weight draws serve all images, so a prediction depends neither on the batch
+    size nor on its neighbours; with draws = 0 the mean weights answer.
+
+    Args:
+        learner: Is asked in evaluation mode.
+        batches: On any device.
+        draws: How many.
+        keep_draws: Fill `per_draw`.
+        keep_features: Fill `features`.
+    """
+    device = next(learner.parameters()).device
+    generator = torch.Generator(device).manual_seed(stream_seed(PREDICTION_SEED, "prediction"))
+    was_training = learner.training
+    learner.eval()
+    try:
+        with torch.no_grad():
+            draw = learner.draw(draws, generator)
+            for batch in batches:
+                answer = learner.answer(batch.to(device), draw)
+                found = summarise(answer.logits, keep_draws)
+                if np.isnan(found.log_probabilities).any():
+                    raise NumericError(
+                        "predictions are not numbers; are the images and the weights finite?"
+                    )
+                if keep_features:
+                    features = answer.features.double().cpu().numpy()
+                    found = dataclasses.replace(found, features=features)
+                yield found
+    finally:
+        learner.train(was_training)
 
 
 @overload
 def predict_images(
-    learner: Learner, images: Images, draws: int, batch_size: int | None = None
+    learner: Learner,
+    images: Images,
+    draws: int,
+    batch_size: int | None = None,
+    *,
+    keep_draws: bool = False,
+    keep_features: bool = False,
 ) -> Predictions: ...
 
 
@@ -88,38 +164,35 @@ def predict_images(
     draws: int,
     batch_size: int | None = None,
     *,
+    keep_draws: bool = False,
+    keep_features: bool = False,
     leave: Callable[[], bool] = lambda: False,
 ) -> Predictions | None:
-    """Predictions for (n, C, H, W) images, each through the backbone once.
+    """Predictions for (n, C, H, W) images; see `predict_batches`.
 
-    The same `draws` weight draws serve all images, so a prediction depends neither on the batch
-    size nor on its neighbours; with draws = 0 the mean weights answer. None if `leave`, which is
-    asked before every batch, says so.
+    None if `leave`, which is asked before every batch, says so.
     """
     if images.shape[0] == 0:
         raise DataError("no images to predict")
-    device = next(learner.parameters()).device
-    if batch_size is None:
-        batch_size = 64 if device.type == "cpu" else 512
-    generator = torch.Generator(device)
-    seed = stream_seed(PREDICTION_SEED, "prediction")
-    was_training = learner.training
-    learner.eval()
-    try:
-        with torch.no_grad():
-            parts = []
-            for index in torch.arange(images.shape[0]).split(batch_size):
-                if leave():
-                    return None
-                batch = images[index].to(device)
-                generator.manual_seed(seed)
-                parts.append(learner.log_probabilities(batch, draws, generator).cpu())
-    finally:
-        learner.train(was_training)
-    log_p = torch.cat(parts, dim=1)
-    if torch.isnan(log_p).any():
-        raise NumericError("predictions are not numbers; are the images and the weights finite?")
-    return summarise(log_p)
+    size = batch_size or default_batch_size(learner)
+    left = False
+
+    def batches() -> Iterator[Tensor]:
+        nonlocal left
+        for index in torch.arange(images.shape[0]).split(size):
+            left = leave()
+            if left:
+                return
+            yield images[index]
+
+    options = {"keep_draws": keep_draws, "keep_features": keep_features}
+    parts = list(predict_batches(learner, batches(), draws, **options))
+    return None if left else Predictions.joined(parts)
+
+
+def default_batch_size(learner: Learner) -> int:
+    """Images at a time: what a GPU wants, or what a CPU's memory likes."""
+    return 64 if next(learner.parameters()).device.type == "cpu" else 512
 
 
 def _entropy(log_p: Tensor) -> Tensor:

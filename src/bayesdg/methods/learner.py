@@ -5,20 +5,33 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from bayesdg.bayes import BayesLinear
 from bayesdg.episodes import Batching, Episode
 from bayesdg.errors import UsageError
-from bayesdg.models import Network, build_network
+from bayesdg.models import Draws, Network, build_network
 from bayesdg.models.normalisation import share_batch_norm
 from bayesdg.objectives import Objective, Terms
 from bayesdg.ranks import Ranks
 from bayesdg.settings import Settings
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a learner says about images.
+
+    Attributes:
+        logits: (S, R, K), a draw each; S is 1 for the mean weights.
+        features: (R, D), of the layer before the classifier; the mean, where it is Bayesian.
+    """
+
+    logits: Tensor
+    features: Tensor
 
 
 class Learner(nn.Module, ABC):
@@ -31,10 +44,12 @@ class Learner(nn.Module, ABC):
         """The named parts of the loss; chance comes from `generator`."""
 
     @abstractmethod
-    def log_probabilities(
-        self, images: Tensor, draws: int, generator: torch.Generator | None
-    ) -> Tensor:
-        """(S, R, K) log p(class | image, draw); S is 1 for methods or calls without draws."""
+    def draw(self, num: int, generator: torch.Generator) -> Any:
+        """`num` draws of whatever is uncertain; for `answer` alone to look into."""
+
+    @abstractmethod
+    def answer(self, images: Tensor, draw: Any) -> Answer:
+        """About (R, C, H, W) images under one draw, which may serve many calls."""
 
     def share_among(self, ranks: Ranks) -> None:
         """From now on episodes are shares, and terms average over ranks to those of the whole."""
@@ -68,12 +83,15 @@ class LastLayers(Learner):
         output = self.network(episode.images, self.draws, generator, groups)
         return self.objective(output, episode)
 
-    def log_probabilities(
-        self, images: Tensor, draws: int, generator: torch.Generator | None
-    ) -> Tensor:
-        """(S, R, K) log p(class | image, draw)."""
-        logits = self.network(images, draws, generator).logits
-        return functional.log_softmax(logits.float(), dim=-1)
+    def draw(self, num: int, generator: torch.Generator) -> Draws:
+        """Of the weights of the Bayesian layers."""
+        return self.network.draw(num, generator)
+
+    def answer(self, images: Tensor, draw: Draws) -> Answer:
+        """Through the backbone once, whatever the number of draws."""
+        output = self.network(images, draw)
+        features = list(output.features.values())[-1].mean
+        return Answer(output.logits, features.mean(0) if features.dim() == 3 else features)
 
     def share_among(self, ranks: Ranks) -> None:
         """Batch norm and invariance look at the images of all ranks."""

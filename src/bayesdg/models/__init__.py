@@ -1,5 +1,5 @@
 """From images to Output: backbone, phi, psi."""
 
-from bayesdg.models.network import Features, Network, Output, build_network
+from bayesdg.models.network import Draws, Features, Network, Output, build_network
 
-__all__ = ["Features", "Network", "Output", "build_network"]
+__all__ = ["Draws", "Features", "Network", "Output", "build_network"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.names import unknown
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 SMALL_CNN = "small-cnn"
 # `resnet18` alone would be timm's newer recipe; the field compares with torchvision's weights.

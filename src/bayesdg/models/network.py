@@ -18,7 +18,7 @@ from bayesdg.errors import UsageError
 from bayesdg.methods.rows import Method
 from bayesdg.models.backbones import build_backbone
 from bayesdg.models.style import StyleMixing
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,16 @@ class Features:
     variance: Tensor | None
 
 
+# Draws of the weights of each Bayesian layer, by its name; empty for the mean weights.
+Draws = Mapping[str, WeightDraw]
+
+
 @dataclass(frozen=True)
 class Output:
     """Everything one forward pass found out; nothing is left behind on a layer.
 
     Attributes:
-        features: Of the hidden layers, by name.
+        features: Of the backbone and the hidden layers behind it, by name, in order.
         logits: (S, R, K); S is 1 without draws.
         weight_kl: KL[q || p] of each Bayesian layer, by name; empty in evaluation mode.
     """
@@ -75,10 +79,18 @@ class Network(nn.Module):
         self.is_shared = False
         self.style = StyleMixing(backbone, settings) if settings.style_mixing else None
 
+    def draw(self, num: int, generator: torch.Generator | None = None) -> Draws:
+        """`num` draws of every Bayesian layer; none for 0, or where no layer is Bayesian."""
+        return {
+            name: head.draw(num, generator)
+            for name, head in self.heads.items()
+            if num and isinstance(head, BayesLinear)
+        }
+
     def forward(
         self,
         images: Tensor,
-        draws: int = 0,
+        draws: int | Draws = 0,
         generator: torch.Generator | None = None,
         groups: Sequence[int] | None = None,
     ) -> Output:
@@ -86,25 +98,22 @@ class Network(nn.Module):
 
         Args:
             images: (R, C, H, W), uint8, or float in the range 0..1; normalised here.
-            draws: Weight draws per Bayesian layer; 0 for the mean weights. Outside of training
-                draws are paired whatever the settings say: the expectation is the same.
+            draws: Weight draws per Bayesian layer, or what `draw` returned; 0 for the mean
+                weights. Outside of training draws are paired whatever the settings say: the
+                expectation is the same.
             generator: Source of all chance.
             groups: Sizes of parts of the batch, in order; with batch_norm 'grouped' each part
                 is normalised by its own statistics while training.
         """
         # Weights are drawn first: what a backbone does with chance must not change them.
-        drawn = {
-            name: head.draw(draws, generator)
-            for name, head in self.heads.items()
-            if draws and isinstance(head, BayesLinear)
-        }
+        drawn = self.draw(draws, generator) if isinstance(draws, int) else draws
         pixels = self._normalised(images)
         if self.style is not None and self.training:
             with self.style.drawing(generator):
                 x = self._backbone_features(pixels, groups)
         else:
             x = self._backbone_features(pixels, groups)
-        features: dict[str, Features] = {}
+        features = {"backbone": Features(x, None)}
         weight_kl: dict[str, Tensor] = {}
         last = len(self.heads) - 1
         for depth, (name, head) in enumerate(self.heads.items()):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bayesdg.errors import UsageError
 from bayesdg.names import unknown
-from bayesdg.settings import ModelSettings
+from bayesdg.stages import ModelSettings
 
 EPSILON = 1e-6
 

@@ -18,7 +18,7 @@ from bayesdg.objectives.likelihood import LIKELIHOODS
 from bayesdg.objectives.released import released_categorical_invariance
 from bayesdg.objectives.terms import Terms
 from bayesdg.ranks import ALONE, Ranks
-from bayesdg.settings import ObjectiveSettings
+from bayesdg.stages import ObjectiveSettings
 
 CLASSIFIER_INVARIANCE = {
     "exact": categorical_invariance,

@@ -1,6 +1,7 @@
 """What a run is, in files: its task, its settings, its name; and whether two runs are the same.
 
-All paths inside a run folder are relative, so it can be moved.
+All paths inside a run folder are relative, so it can be moved. Imports no torch before it is asked
+for versions.
 """
 
 from __future__ import annotations
@@ -14,13 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bayesdg import __version__
 from bayesdg.config import difference
-from bayesdg.data.contents import first_difference
 from bayesdg.errors import DataError, StoredRunError, UsageError
 from bayesdg.records import StartRecord, write_text
 from bayesdg.settings import Settings, settings_from
@@ -77,8 +75,13 @@ def identity(settings: Settings) -> dict[str, Any]:
 
 
 def run_name(dataset: str, targets: Iterable[str], settings: Settings) -> str:
-    """A folder name that only the same settings have: data, targets, method, seed, hash."""
-    code = sha256(json.dumps([dataset, *targets, identity(settings)]).encode()).hexdigest()[:8]
+    """A folder name that only the same settings have: data, targets, method, seed, hash.
+
+    What is at its default is no part of the hash: a setting that a later version adds leaves the
+    names of older runs as they are.
+    """
+    special = difference(identity(Settings()), identity(settings))
+    code = sha256(json.dumps([dataset, *targets, special]).encode()).hexdigest()[:8]
     return f"{run_family(dataset, targets, settings)}_{code}"
 
 
@@ -90,6 +93,9 @@ def run_family(dataset: str, targets: Iterable[str], settings: Settings) -> str:
 
 def versions() -> dict[str, str]:
     """What the numbers of a run depend on."""
+    import numpy as np
+    import torch
+
     return {
         "bayesdg": __version__,
         "python": platform.python_version(),
@@ -107,7 +113,7 @@ def write_about(folder: Path, settings: Settings, task: Task) -> None:
 def compare(path: Path, wanted: Mapping[str, Any], task: Task, data: Mapping[str, str]) -> None:
     """Refuse to go on with something else than was begun."""
     about = read_about(path)
-    changes = difference(about.identity, wanted)
+    changes = changes_since(about, wanted)
     if changes:
         raise UsageError(
             f"{path} was begun with other settings: {'; '.join(changes)}; take those, or another "
@@ -133,6 +139,24 @@ def compare(path: Path, wanted: Mapping[str, Any], task: Task, data: Mapping[str
             f"{path} was begun with other data: {changed}; bring it back, or begin anew in another "
             "folder (--out)"
         )
+
+
+def changes_since(about: About, wanted: Mapping[str, Any]) -> list[str]:
+    """How the settings of a run differ from those that are wanted now, a line each."""
+    # A setting that is not there was added since; its default means what was done before.
+    stored = identity(Settings())
+    for stage, values in about.identity.items():
+        stored[stage] = {**stored[stage], **values} if isinstance(values, dict) else values
+    return difference(stored, wanted)
+
+
+def first_difference(stored: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """What changed first, for people; None if nothing did."""
+    for name in sorted(stored.keys() | now.keys()):
+        if stored.get(name) != now.get(name):
+            how = "is new" if name not in stored else "is gone" if name not in now else "changed"
+            return f"{name} {how}"
+    return None
 
 
 def read_about(folder: Path) -> About:

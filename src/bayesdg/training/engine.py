@@ -22,7 +22,8 @@ from bayesdg.errors import ProcessLostError, ResourceError, UsageError
 from bayesdg.methods.learner import Learner
 from bayesdg.objectives import Terms
 from bayesdg.ranks import ALONE, Ranks
-from bayesdg.settings import EngineSettings, Settings
+from bayesdg.settings import Settings
+from bayesdg.stages import EngineSettings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

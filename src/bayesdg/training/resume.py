@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from bayesdg.config import difference
 from bayesdg.data import DomainDataset
 from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.settings import Settings
-from bayesdg.training.about import RUN, identity, read_about, run_family, run_name
+from bayesdg.training.about import (
+    RUN,
+    changes_since,
+    identity,
+    read_about,
+    run_family,
+    run_name,
+)
 
 
 def require_begun(
@@ -24,7 +30,7 @@ def require_begun(
     nearest: tuple[int, str, list[str]] | None = None
     for path in sorted(out.glob(f"{run_family(dataset.name, names, settings)}_*")):
         try:
-            changes = difference(read_about(path).identity, wanted)
+            changes = changes_since(read_about(path), wanted)
         except StoredRunError:
             continue
         if nearest is None or len(changes) < nearest[0]:

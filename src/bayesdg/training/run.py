@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +14,16 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from bayesdg.data import Domain, DomainDataset, Images, ImageSet
-from bayesdg.data.domains import Rows
+from bayesdg.data import DomainDataset, Images
 from bayesdg.errors import DataError, StoredRunError, UsageError
-from bayesdg.evaluate.metrics import METRICS
+from bayesdg.evaluate.evaluation import Evaluation
 from bayesdg.evaluate.predict import Predictions, predict_images
+from bayesdg.evaluate.scoring import detections, part_metrics
+from bayesdg.evaluate.stored import PredictedPart, predictions_path, write_predictions
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.names import choose
 from bayesdg.records import (
+    DetectionRecord,
     Record,
     ResultRecord,
     StepRecord,
@@ -36,7 +39,7 @@ from bayesdg.training.folder import is_finished, write_weights
 from bayesdg.training.state import WEIGHTS, to_bytes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
     """A trained method and everything that is known about its training.
 
@@ -59,6 +62,11 @@ class Run:
         """One per evaluated domain, sources first."""
         return [record for record in self.records if isinstance(record, ResultRecord)]
 
+    @property
+    def detections(self) -> list[DetectionRecord]:
+        """How well each score detects errors, unseen domains and unknown classes."""
+        return [record for record in self.records if isinstance(record, DetectionRecord)]
+
     def predict(
         self, images: Images | NDArray[np.floating[Any] | np.uint8], draws: int | None = None
     ) -> Predictions:
@@ -70,35 +78,88 @@ class Run:
         """
         if isinstance(images, np.ndarray):
             images = torch.as_tensor(images)
-        if tuple(images.shape[1:]) != self.task.image_shape:
-            raise UsageError(
-                f"images have shape {tuple(images.shape)}, this run was trained on "
-                f"(n, {', '.join(map(str, self.task.image_shape))})"
-            )
+        self._check_shape(tuple(images.shape[1:]))
         if draws is None:
             draws = self.settings.prediction.draws
         return predict_images(self.learner, images, draws)
 
-    def evaluate(self, dataset: DomainDataset, draws: int | None = None) -> list[ResultRecord]:
-        """Every metric on every domain; kept in the run's folder, if it has one.
+    def evaluate(
+        self,
+        dataset: DomainDataset,
+        draws: int | None = None,
+        others: Mapping[str, Images] | None = None,
+    ) -> list[ResultRecord]:
+        """Every metric on every domain, and how well uncertainty detects what to mistrust.
 
-        Targets are evaluated on their test images; sources too, where those are held out, and on
-        their validation images where the protocol tests on everything (PACS).
+        Predictions and records are kept in the run's folder, if it has one. Targets are evaluated
+        on their test images; sources too, where those are held out, and on their validation images
+        where the protocol tests on everything (PACS).
+
+        Args:
+            dataset: The one trained on.
+            draws: Weight draws, 0 for the mean weights; as in the settings by default.
+            others: Name -> images of no class that was trained on, to be detected.
         """
         if dataset.classes != self.task.classes:
             raise DataError(
                 f"{dataset.name} has other classes than this run was trained on: "
                 f"{', '.join(self.task.classes)}"
             )
-        found = {
-            name: choose("domain", name, dataset.domains, where=dataset.name)
-            for name in (*self.task.sources, *self.task.targets)
-        }
-        results = [_result(self, found[name], "source", draws) for name in self.task.sources]
-        results += [_result(self, found[name], "target", draws) for name in self.task.targets]
+        self._check_shape(dataset.image_shape)
+        sources, targets = (
+            {name: choose("domain", name, dataset.domains, dataset.name) for name in names}
+            for names in (self.task.sources, self.task.targets)
+        )
+        used = self.settings.prediction.draws if draws is None else draws
+        used = used if self.settings.row.is_bayesian else 0
+        evaluation = Evaluation(self.learner, used, self.task.known_classes, sources)
+        parts = [part for d in sources.values() for part in evaluation.domain(d, "source")]
+        parts += [part for d in targets.values() for part in evaluation.domain(d, "target")]
+        parts += [evaluation.unknown(name, images) for name, images in (others or {}).items()]
+        found = self._reported(parts, used)
         if self.path is not None:
-            others = [r for r in read_records(self.path / about.RECORDS) if not _same(r, results)]
-            write_records(self.path / about.RECORDS, [*others, *results])
+            write_predictions(predictions_path(self.path, used), parts)
+            old = [r for r in read_records(self.path / about.RECORDS) if not _same(r, found)]
+            write_records(self.path / about.RECORDS, [*old, *found])
+        self.records = [*(r for r in self.records if not _same(r, found)), *found]
+        return [record for record in found if isinstance(record, ResultRecord)]
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if shape != self.task.image_shape:
+            raise UsageError(
+                f"images have shape {shape}, this run was trained on {self.task.image_shape}: "
+                "channels, height, width"
+            )
+
+    def _reported(
+        self, parts: Sequence[PredictedPart], draws: int
+    ) -> list[ResultRecord | DetectionRecord]:
+        best = [r.step for r in self.records if isinstance(r, StepRecord) and r.best]
+        common: dict[str, Any] = {
+            "dataset": self.task.dataset,
+            "method": self.settings.method,
+            "preset": self.settings.preset,
+            "seed": self.settings.seed,
+            "selection": "source-val",
+            "step": best[-1] if best else 0,
+            "draws": draws,
+        }
+        num_unknown = {part.key.domain: len(part) for part in parts if part.key.part == "unknown"}
+        results: list[ResultRecord | DetectionRecord] = [
+            ResultRecord(
+                **common,
+                domain=part.key.domain,
+                role=part.key.role,
+                part=part.key.part,
+                num_images=len(part),
+                num_excluded=num_unknown.get(part.key.domain, 0),
+                metrics=part_metrics(part),
+            )
+            for part in parts
+            if part.key.role != "other" and part.key.part != "unknown"
+        ]
+        for found in detections(parts):
+            results.append(DetectionRecord(**common, **dataclasses.asdict(found)))
         return results
 
     def save(self, path: Path | str) -> Path:
@@ -113,45 +174,18 @@ class Run:
         return path
 
 
-def _result(
-    run: Run, domain: Domain, role: Literal["source", "target"], draws: int | None
-) -> ResultRecord:
-    """Every metric on those images of a domain that are of known classes."""
-    part: Literal["test", "val"]
-    part = "test" if role == "target" or domain.held_out_test else "val"
-    images: ImageSet = getattr(domain, part)
-    known = torch.isin(images.labels, torch.tensor(run.task.known_classes))
-    if not known.any():
-        raise DataError(f"no {part} image of {domain.name} is of a class that was trained on")
-    pixels = images.images if known.all() else Rows(images.images, known.nonzero().squeeze(1))
-    settings = run.settings
-    used = settings.prediction.draws if draws is None else draws
-    predictions = run.predict(pixels, used)
-    labels = images.labels[known].numpy()
-    best = [r.step for r in run.records if isinstance(r, StepRecord) and r.best]
-    return ResultRecord(
-        dataset=run.task.dataset,
-        method=settings.method,
-        preset=settings.preset,
-        seed=settings.seed,
-        selection="source-val",
-        step=best[-1] if best else 0,
-        domain=domain.name,
-        role=role,
-        part=part,
-        num_images=len(labels),
-        num_excluded=int((~known).sum()),
-        draws=used if settings.row.is_bayesian else 0,
-        metrics={name: f(predictions.log_probabilities, labels) for name, f in METRICS.items()},
-    )
+def _same(record: Record, found: Sequence[ResultRecord | DetectionRecord]) -> bool:
+    """Whether a record is an earlier version of one of those that were found now."""
+    return any(_subject(record) == _subject(new) for new in found)
 
 
-def _same(record: Record, results: Sequence[ResultRecord]) -> bool:
-    """Whether a record is an earlier version of one of the results."""
-    return isinstance(record, ResultRecord) and any(
-        (record.domain, record.part, record.draws) == (new.domain, new.part, new.draws)
-        for new in results
-    )
+def _subject(record: Record) -> tuple[object, ...] | None:
+    """What a result is about; None for other records, which nothing replaces."""
+    if isinstance(record, ResultRecord):
+        return record.domain, record.part, record.draws
+    if isinstance(record, DetectionRecord):
+        return record.domain, record.task, record.score, record.draws
+    return None
 
 
 def load_run(path: Path | str, device: str = "cpu") -> Run:

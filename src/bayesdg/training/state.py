@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bayesdg.errors import StoredRunError
 from bayesdg.methods.learner import Learner
-from bayesdg.settings import TrainingSettings
+from bayesdg.stages import TrainingSettings
 from bayesdg.training.update import Updater, follow
 
 WEIGHTS, AVERAGE, OPTIMISER, PROGRESS = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -106,7 +105,8 @@ def train(
 def _evaluated(run: Run, dataset: DomainDataset, wanted: bool) -> Run:
     if not wanted or run.results:
         return run
-    return replace(run, records=[*run.records, *run.evaluate(dataset)])
+    run.evaluate(dataset)
+    return run
 
 
 def _task(dataset: DomainDataset, split: Split) -> Task:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesdg.bayes import BayesLinear
-from bayesdg.settings import TrainingSettings
+from bayesdg.stages import TrainingSettings
 
 
 def learning_rate(settings: TrainingSettings, step: int) -> float:

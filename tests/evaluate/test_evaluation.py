@@ -1,0 +1,79 @@
+"""A whole run, evaluated: parts, unknown classes, pictures from elsewhere, what is kept."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bayesdg.data import DomainDataset
+from bayesdg.evaluate.scoring import detections, part_metrics
+from bayesdg.evaluate.stored import predictions_path, read_predictions
+from bayesdg.records import DetectionRecord, ResultRecord, read_records
+from bayesdg.settings import Settings
+from bayesdg.training.train import train
+from worlds import image_set
+
+MakeSettings = Callable[..., Settings]
+NOISE = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_reported_number_follows_from_the_stored_predictions(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path
+) -> None:
+    run = train(tiny_dataset, tiny_settings("bil"), out=tmp_path)
+    assert run.path is not None
+    results = run.evaluate(tiny_dataset, others={"noise": NOISE})
+    parts = read_predictions(predictions_path(run.path, 4))
+    by_domain = {part.key.domain: part for part in parts}
+    assert list(by_domain) == ["near", "mid", "third", "far", "noise"]
+    for result in results:
+        assert result.metrics == part_metrics(by_domain[result.domain])
+    kept = read_records(run.path / "records.jsonl")
+    found = [r for r in kept if isinstance(r, DetectionRecord)]
+    assert [r.metrics for r in found] == [d.metrics for d in detections(parts)]
+    assert {(r.task, r.domain) for r in found} >= {("domain", "far"), ("unknown", "noise")}
+    # The same again replaces, another number of draws adds.
+    run.evaluate(tiny_dataset, others={"noise": NOISE})
+    assert len(read_records(run.path / "records.jsonl")) == len(kept)
+    run.evaluate(tiny_dataset, draws=0)
+    assert len([r for r in run.results if r.draws == 0]) == 4
+    stored = [r for r in read_records(run.path / "records.jsonl") if isinstance(r, ResultRecord)]
+    assert len(stored) == 8
+
+
+def test_a_hidden_class_is_unknown_on_every_domain_and_never_trained_on(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    hidden = tiny_dataset.hiding(["mean"])
+    for domain in hidden.domains.values():
+        assert set(domain.train.labels.tolist()) == set(domain.val.labels.tolist()) == {0, 2}
+        assert set(domain.test.labels.tolist()) == {0, 1, 2}
+    run = train(hidden, tiny_settings("bil"))
+    results = run.evaluate(hidden)
+    assert run.task.known_classes == (0, 2)
+    assert [(r.num_images, r.num_excluded) for r in results] == [(6, 3)] * 4
+    far = [d for d in run.detections if (d.task, d.domain) == ("unknown", "far")]
+    assert {(d.num_positive, d.num_negative) for d in far} == {(3, 6)}
+    assert len(far) == 5
+
+
+def test_methods_without_draws_are_evaluated_without(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    run = train(tiny_dataset, tiny_settings("erm"))
+    assert {r.draws for r in run.evaluate(tiny_dataset, draws=20)} == {0}
+    information = [d for d in run.detections if d.score == "mutual_information"]
+    assert {d.metrics["auroc"] for d in information} == {0.5}
+
+
+def test_density_is_larger_for_images_unlike_those_trained_on(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path
+) -> None:
+    run = train(tiny_dataset, tiny_settings("bil", {"training.steps": 30}), out=tmp_path)
+    assert run.path is not None
+    others = {"noise": 5 * NOISE, "alike": image_set(9, 3, seed=7).images}
+    run.evaluate(tiny_dataset, others=others)
+    parts = read_predictions(predictions_path(run.path, 4))
+    density = {part.key.domain: np.median(part.scores["density"]) for part in parts}
+    assert density["alike"] < density["noise"]
