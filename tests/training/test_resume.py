@@ -156,6 +156,43 @@ def test_10_a_folder_that_cannot_be_written_is_found_before_the_first_step(
             train(tiny_dataset, tiny_settings("bil"), out=out)
 
 
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="this system has no such users")
+def test_10_a_folder_that_is_read_only_is_found_before_the_first_step(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path
+) -> None:
+    """An empty one, and one with a run that was begun."""
+    settings = tiny_settings("bil", EVERY_STEP)
+    begun = train_until(tiny_dataset, settings, tmp_path / "begun", 4)
+    (tmp_path / "empty").mkdir()
+    before = {p: p.read_bytes() for p in begun.rglob("*") if p.is_file()}
+    paths = [*tmp_path.rglob("*"), tmp_path]
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    me = os.geteuid()
+    try:
+        if me == 0:  # whom nothing is forbidden
+            tmp_path.parent.chmod(0o755)
+            tmp_path.parent.parent.chmod(0o755)
+            os.seteuid(65534)
+        for name in ("empty", "begun"):
+            with pytest.raises(UsageError, match=r"cannot be written to \(Permission denied\)"):
+                train(tiny_dataset, settings, out=tmp_path / name)
+    finally:
+        os.seteuid(me)
+        for path in paths:
+            path.chmod(0o755)
+    assert {p: p.read_bytes() for p in begun.rglob("*") if p.is_file()} == before
+
+
+def test_what_cannot_be_built_leaves_no_folder(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path
+) -> None:
+    for values in ({"model.backbone": "smal-cnn"}, {"model.weights": "nothing.safetensors"}):
+        with pytest.raises(UsageError):
+            train(tiny_dataset, tiny_settings("bil", values), out=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_11_a_folder_that_was_moved_goes_on(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path
 ) -> None:
@@ -300,21 +337,24 @@ def test_a_signal_cuts_a_validation_short_and_it_is_taken_later(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also when another signal cuts it short the second time."""
     settings = tiny_settings("bil", {"training.steps": 9, "training.evaluate_every": 3})
     original, calls = LastLayers.answer, []
 
     def shout(learner: LastLayers, *args: Any) -> Answer:
         calls.append(1)
-        if len(calls) == 5:  # the second domain of the second validation
+        if len(calls) in (5, 7):  # the second domain of the second validation, twice
             os.kill(os.getpid(), signal.SIGTERM)
         return original(learner, *args)
 
     monkeypatch.setattr(LastLayers, "answer", shout)
-    with pytest.raises(InterruptedRunError, match="everything is saved"):
-        train(tiny_dataset, settings, out=tmp_path / "a")
-    folder = run_folder(tmp_path / "a")
-    assert steps_of(folder)[-1]["step"] == 6
-    assert steps_of(folder)[-1]["source_val"] is None
+    for num_calls in (5, 7):
+        with pytest.raises(InterruptedRunError, match="everything is saved"):
+            train(tiny_dataset, settings, out=tmp_path / "a")
+        assert len(calls) == num_calls
+        folder = run_folder(tmp_path / "a")
+        assert steps_of(folder)[-1]["step"] == 6
+        assert steps_of(folder)[-1]["source_val"] is None
     monkeypatch.undo()
     train(tiny_dataset, settings, out=tmp_path / "a")
     train(tiny_dataset, settings, out=tmp_path / "b")

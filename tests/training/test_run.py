@@ -60,6 +60,19 @@ def test_a_saved_run_holds_five_plain_files(run: Run, tmp_path: Path) -> None:
     assert {json.loads(line)["kind"] for line in lines} == {"start", "step", "result", "detection"}
 
 
+def test_tilde_is_the_home_folder(
+    tiny_dataset: DomainDataset,
+    tiny_settings: MakeSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = train(tiny_dataset, tiny_settings("erm"), out="~/runs")
+    assert run.path is not None
+    assert run.path.parent == tmp_path / "runs"
+    assert load_run(f"~/runs/{run.path.name}").path == run.path
+
+
 def test_predict_takes_arrays_and_names_a_wrong_shape(run: Run) -> None:
     images = np.zeros((2, 1, 8, 8), dtype=np.float32)
     assert run.predict(images, draws=0).probabilities.shape == (2, 3)

@@ -12,7 +12,8 @@ import typer
 from bayesdg.cli.data import AsJson, Root, bar
 from bayesdg.cli.results import print_results
 from bayesdg.cli.terminal import messages
-from bayesdg.errors import StoredRunError
+from bayesdg.data.known import expanded
+from bayesdg.errors import StoredRunError, UsageError
 
 
 def evaluate(
@@ -28,6 +29,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Test a run on every domain, the unseen ones included, and keep the results with it."""
+    run = expanded(run)
     if not run.is_dir():
         raise StoredRunError(f"no run at {run}; give the folder that bayesdg train has written")
     with messages.status("loading torch"):
@@ -38,9 +40,17 @@ def evaluate(
     with bar("decoding") as decoding:
         name = data or found.task.place or found.task.dataset
         dataset = load_dataset(name, root, found.settings.data, decoding)
-    with FolderLock.acquire(run, lambda note: None), messages.status("evaluating"):
+    try:
+        lock = FolderLock.acquire(run, lambda note: None)
+    except OSError as error:
+        raise UsageError(
+            f"{run} cannot be written to ({error.strerror}), and results are kept there; copy it "
+            "to where you may write"
+        ) from None
+    with lock, messages.status("evaluating"):
         results = found.evaluate(dataset, draws)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(result) for result in results], indent=1))
-    else:
-        print_results(results)
+        return
+    print_results(results)
+    typer.echo(f"kept in {run}")

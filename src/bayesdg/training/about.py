@@ -193,7 +193,9 @@ def read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise StoredRunError(f"no {path.name} in {path.parent}; is it a run folder?") from None
     except (OSError, ValueError) as error:
-        raise StoredRunError(f"{path} is damaged: {error}") from None
+        raise StoredRunError(
+            f"{path} is damaged: {error}; bring it back, or begin anew in another folder"
+        ) from None
     if not isinstance(content, dict):
         raise StoredRunError(f"{path} is damaged: it holds no object")
     return content

@@ -253,7 +253,8 @@ def write_weights(folder: Path, content: bytes) -> None:
 
 def is_finished(folder: Path) -> bool:
     """Whether a run was trained to its end here."""
-    return (folder / checkpoint.MANIFEST).is_file() and (folder / WEIGHTS).is_file()
+    # In os.path, what cannot be looked at is no file, and no error.
+    return all(os.path.isfile(folder / name) for name in (checkpoint.MANIFEST, WEIGHTS))
 
 
 def best_step(files: Mapping[str, bytes], path: Path) -> int:

@@ -32,6 +32,7 @@ from bayesdg.training.state import TrainingState
 RECORD_EVERY = 10
 # So many steps in a row that are no numbers end the run.
 MOST_BROKEN = 10
+SAVED = "everything is saved; the same command goes on"
 
 
 def fit(
@@ -69,9 +70,13 @@ def fit(
     def is_due(every: int) -> bool:
         return progress.step % every == 0 or progress.step == plan.steps
 
-    if keeper.unjudged is not None:
-        judge.look(state, keeper.unjudged)  # a signal cut this look short
-        keeper.save(state)
+    if progress.cut_short:  # by a signal: the look at the last step is still to be taken
+        if keeper.unjudged is not None:
+            judge.look(state, keeper.unjudged)
+            keeper.save(state)
+        (again,) = engine.any(keeper.unjudged is not None and progress.cut_short)
+        if again:
+            raise signals.error(SAVED)
     state.learner.train()
     clock = Clock(progress.seconds)
     upcoming = episodes(
@@ -113,6 +118,8 @@ def fit(
             if progress.skipped_in_a_row == MOST_BROKEN:
                 raise NumericError(broken_too_often(record, progress.skipped))
         leave = leave or (engine.ranks.size == 1 and signals.requested)
+        if evaluate and engine.ranks.size > 1:  # the first rank may have cut its look short
+            (leave,) = engine.any(leave or signals.requested)
         if (
             leave
             or progress.best_step == step
@@ -120,7 +127,7 @@ def fit(
         ):
             keeper.save(state)
         if leave and step < plan.steps:
-            raise signals.error("everything is saved; the same command goes on")
+            raise signals.error(SAVED)
 
 
 def episodes(

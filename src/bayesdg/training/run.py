@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from bayesdg.data import DomainDataset, Images
+from bayesdg.data.known import expanded
 from bayesdg.errors import DataError, StoredRunError, UsageError
 from bayesdg.evaluate.evaluation import Evaluation
 from bayesdg.evaluate.predict import Predictions, predict_images
@@ -190,7 +191,7 @@ def _subject(record: Record) -> tuple[object, ...] | None:
 
 def load_run(path: Path | str, device: str = "cpu") -> Run:
     """A run that is done, ready to predict."""
-    path = Path(path)
+    path = expanded(path)
     settings = about.read_settings(path)
     task = about.read_about(path).task
     # The weights are in the folder: the pretrained ones they began with are not needed again.
@@ -198,7 +199,7 @@ def load_run(path: Path | str, device: str = "cpu") -> Run:
     learner = build_learner(
         bare, len(task.classes), task.image_shape[0], num_sources=len(task.sources)
     )
-    if not is_finished(path) and checkpoint.checkpoints(path / about.CHECKPOINTS):
+    if not is_finished(path) and (path / about.CHECKPOINTS).exists():
         raise StoredRunError(f"{path} is not done yet; the command that began it goes on with it")
     weights = checkpoint.read_checkpoint(path).get(WEIGHTS, b"")
     try:

@@ -10,6 +10,7 @@ import torch
 
 from bayesdg.data import DomainDataset, Split
 from bayesdg.data.contents import contents
+from bayesdg.data.known import expanded
 from bayesdg.methods.learner import build_learner
 from bayesdg.records import Record, StartRecord
 from bayesdg.settings import Settings
@@ -54,23 +55,23 @@ def train(
     looking = settings.training.evaluate_target
     with ExitStack() as stack:
         engine = stack.enter_context(Engine(settings))
-        if out is None:
-            path, signals = None, Signals()
-            keeper: Keeper = Memory(on_record) if engine.is_first else Silent()
-        else:
-            path = Path(out) / run_name(dataset.name, task.targets, settings)
-            if signals is None:
-                signals = stack.enter_context(Signals().heard())
+        name = run_name(dataset.name, task.targets, settings)
+        path = None if out is None else expanded(out) / name
+        if path is None:
+            signals = Signals()
+        elif signals is None:
+            signals = stack.enter_context(Signals().heard())
+        # Before there is a folder: what cannot be built leaves none behind.
+        state = None if _is_done(engine, path) else _fresh_state(dataset, settings, task, engine)
+        keeper: Keeper = Memory(on_record) if engine.is_first else Silent()
+        if path is not None:
             if engine.is_first:
                 opened = RunFolder.open(path, settings.engine.checkpoints, on_record)
                 keeper = stack.enter_context(opened)
                 opened.begin(settings, task, contents(split.sources))
-            else:
-                keeper = Silent()
-            (done,) = engine.any(engine.is_first and is_finished(path))
-            if done:
+            if state is None or _is_done(engine, path):
                 return _evaluated(load_run(path), dataset, looking != "never" and engine.is_first)
-        state = _fresh_state(dataset, settings, task, engine)
+        assert state is not None, "nothing is done before without a folder"
         if path is not None:
             keeper.resume(state)
             _follow_first_rank(engine, state, path)
@@ -82,7 +83,7 @@ def train(
             {name: domain.val for name, domain in split.sources.items()},
             settings.prediction.draws,
             keeper,
-            leave=lambda: engine.ranks.size == 1 and signals.requested,
+            leave=lambda: signals.requested,
             watched={name: domain.test for name, domain in split.targets.items()}
             if looking == "along"
             else {},
@@ -100,6 +101,12 @@ def train(
             keeper.select(state)
         run = Run(settings, task, state.learner, keeper.records, path)
         return _evaluated(run, dataset, looking != "never" and engine.is_first)
+
+
+def _is_done(engine: Engine, path: Path | None) -> bool:
+    """Whether the run was trained to its end; the first rank looks and tells the others."""
+    (done,) = engine.any(path is not None and engine.is_first and is_finished(path))
+    return done
 
 
 def _evaluated(run: Run, dataset: DomainDataset, wanted: bool) -> Run:
