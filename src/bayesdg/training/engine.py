@@ -81,7 +81,8 @@ class Engine:
                 part.compile()
         self._forward = _Forward(learner)
         if self._fabric is not None and self.ranks.size > 1:
-            self._forward = self._fabric.strategy.setup_module(self._forward)
+            with warnings.catch_warnings(action="ignore"):  # torch 2.15 renames broadcast_buffers
+                self._forward = self._fabric.strategy.setup_module(self._forward)
 
     def terms(self, episode: Episode, generator: torch.Generator) -> Terms:
         """The named parts of the loss; of this rank's share, if there are several."""
@@ -186,14 +187,15 @@ def explained(error: RuntimeError, settings: Settings, device: torch.device) -> 
 
 
 def _fabric(kind: str, index: int | None, precision: str, size: int) -> Fabric:
-    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
-    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what others deprecate is nothing a user can mend
         from lightning_fabric import Fabric
         from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning_fabric.strategies.ddp import DDPStrategy
 
+        # Its import has just made it talk, and put a filter for its warnings before ours.
+        logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
+        warnings.simplefilter("ignore")
         strategy: str | DDPStrategy = "auto"
         devices: int | list[int] = 1 if index is None else [index]
         if size > 1:

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def launch(
         command: What each rank runs.
         num: Number of ranks.
         logs: Folder, made here, for the output of all ranks but 0, which has this terminal;
-            rank-1.log and so on, removed when all went well.
+            rank-1.log and so on, removed when all went well or rank 0 has told why not.
         say: Prints one line for a person.
         grace: Seconds between asking the remaining ranks to stop and killing them.
     """
@@ -71,14 +71,22 @@ def launch(
             for process in ranks:
                 process.wait()
     first = next((rank for rank in codes if codes[rank]), None)
+    if first is None or (_told_by_rank_0(codes, first) and codes[first] != 1):
+        _remove(logs, filter(None, paths))
     if first is None:
-        for path in filter(None, paths):
-            path.unlink(missing_ok=True)
         return 0
     if _told_by_rank_0(codes, first):
         return codes[first] if codes[first] > 0 else _exit_code(codes[first])
     say(_blame(first, codes[first], num, stopped, paths[first]))
     return _exit_code(codes[first])
+
+
+def _remove(logs: Path, paths: Iterable[Path]) -> None:
+    """The logs, and their folder if nothing else is in it."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        logs.rmdir()
 
 
 def _environments(num: int) -> list[dict[str, str]]:
