@@ -110,6 +110,26 @@ def test_a_closed_pipe_ends_quietly() -> None:
     assert "BrokenPipe" not in done.stderr
 
 
+def test_32_when_nobody_listens_the_run_goes_on(tmp_path: Path) -> None:
+    """Both outputs are closed after the first line, as `2>&1 | head -1` does."""
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "bayesdg", "train", "rotated-digits", "--backbone", "small-cnn",
+            "--steps", "4", "--set", "training.evaluate_every=1", "--set", "episode.per_class=2",
+            "--device", "cpu", "--out", str(tmp_path),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stdout is not None
+    assert b"4 steps on cpu, in " in process.stderr.readline()
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(timeout=120) == 0
+    assert len(list(tmp_path.glob("*/weights.safetensors"))) == 1
+
+
 def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
     import signal
 

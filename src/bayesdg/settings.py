@@ -78,7 +78,8 @@ def settings_from(data: Mapping[str, Any]) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"setting {name}: {first['msg']}, got {first['input']!r}") from None
+        problem = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"setting {name}: {problem}, got {first['input']!r}") from None
 
 
 def _unknown_setting(path: list[str], place: object) -> str:

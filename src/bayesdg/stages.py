@@ -5,10 +5,12 @@ Imports no torch.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,6 +22,12 @@ Weight = Annotated[float, Field(ge=0)]
 Names = Annotated[
     tuple[str, ...], BeforeValidator(lambda v: v.split(",") if isinstance(v, str) and v else v)
 ]
+
+
+def _device(name: str) -> str:
+    if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name, re.ASCII):
+        return name
+    raise ValueError("should be auto, cpu, mps, cuda, or cuda:1 and so on")
 
 
 class Stage(BaseModel):
@@ -212,10 +220,8 @@ class TrainingSettings(Stage):
 class EngineSettings(Stage):
     """What the run is computed on and kept in; no part of what is computed."""
 
-    device: str = Field(
-        "auto",
-        pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$",
-        description="cpu, cuda, cuda:1, mps; auto takes the best there is",
+    device: Annotated[str, AfterValidator(_device)] = Field(
+        "auto", description="cpu, cuda, cuda:1, mps; auto takes the best there is"
     )
     processes: int = Field(1, ge=1, le=1024, description="that share each episode")
     compile: bool = Field(False, description="compile the backbone (torch.compile)")

@@ -100,4 +100,4 @@ def _usage_message(error: Exception) -> str:
         wanted = quoted.group(2) if quoted else ""
         return unknown("command", wanted, list(context.command.commands))
     full = error.format_message() if hasattr(error, "format_message") else message
-    return f"{full}; see {getattr(context, 'command_path', 'bayesdg')} --help"
+    return f"{full.rstrip('.')}; see {getattr(context, 'command_path', 'bayesdg')} --help"

@@ -24,11 +24,10 @@ def print_validation(run: Run) -> None:
     if not chosen or chosen[-1].source_val is None:
         return
     step = chosen[-1]
-    title = f"{run.settings.method}, weights of step {step.step}, source validation"
-    table = _table(title, "domain")
+    table = _table("domain")
     for name, metrics in (step.source_val or {}).items():
         table.add_row(escape(name), *_cells(metrics))
-    console.print(table)
+    _print(f"{run.settings.method}, weights of step {step.step}, source validation", table)
 
 
 def print_results(results: Iterable[ResultRecord]) -> None:
@@ -36,18 +35,22 @@ def print_results(results: Iterable[ResultRecord]) -> None:
     results = list(results)
     draws = results[0].draws
     how = f"{draws} draws" if draws else "mean weights"
-    table = _table(
-        f"{results[0].method}, weights of step {results[0].step}, {how}", "domain", "", "images"
-    )
+    table = _table("domain", "", "images")
     for result in results:
         what = f"{result.role}, {'test' if result.part == 'test' else 'validation'}"
         cells = (escape(result.domain), what, f"{result.num_images:,}")
         table.add_row(*cells, *_cells(result.metrics), style="bold" * (result.role == "target"))
+    _print(f"{results[0].method}, weights of step {results[0].step}, {how}", table)
+
+
+def _print(title: str, table: Table) -> None:
+    # A title of the table's own would be broken to its width.
+    console.print(f"\n{escape(title)}", soft_wrap=True, highlight=False)
     console.print(table)
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column == "images" else "left")
     for column in ("acc %", "NLL", "ECE %"):

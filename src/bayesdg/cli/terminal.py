@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +18,31 @@ from bayesdg.errors import UsageError
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from bayesdg.records import Record, StepRecord
+    from bayesdg.records import Record, StartRecord, StepRecord
     from bayesdg.settings import Settings
 
+
+class _Console(Console):
+    """Rich's own ends the program where a pipe is closed, as `| head` does."""
+
+    def on_broken_pipe(self) -> None:
+        """Output that nobody reads is an error; messages that nobody reads end no work."""
+        if not self.stderr:
+            raise BrokenPipeError
+        go_unheard()
+
+
+def go_unheard() -> None:
+    """Let nowhere be where messages go from here on."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
+
+
 # User text may hold ':dog:'; it is shown as it is.
-console = Console(emoji=False)
-messages = Console(stderr=True, emoji=False)
+console = _Console(emoji=False)
+messages = _Console(stderr=True, emoji=False)
 
 
 def check_folder(folder: Path, option: str = "--out") -> None:
@@ -67,8 +89,11 @@ class TrainingProgress:
     def __exit__(self, *_: object) -> None:
         self._safely(self._bars.stop)
 
-    def watch(self, settings: Settings) -> Callable[[Record], None]:
-        """What to call with each record of a run; its bar begins with the first."""
+    def watch(self, settings: Settings, folder: Path | None = None) -> Callable[[Record], None]:
+        """What to call with each record of a run; its bar begins with the first.
+
+        A run that begins is told only where somebody says in which folder.
+        """
         from bayesdg.records import NoteRecord, StartRecord, StepRecord
 
         steps = settings.training.steps
@@ -85,8 +110,8 @@ class TrainingProgress:
                         escape(name), total=steps, completed=record.step, speed="", note=""
                     )
                 )
-                if record.step:
-                    self._line(f"{name}: going on after step {record.step} of {steps}")
+                if record.step or folder:
+                    self._line(f"{name}: {start_in_words(record, steps, folder)}")
             elif isinstance(record, NoteRecord):
                 self._line(f"{name}: note: {record.text}")
             elif isinstance(record, StepRecord):
@@ -116,6 +141,14 @@ class TrainingProgress:
             show()
         except (OSError, ValueError):  # a closed file is a ValueError
             self._heard = False
+            go_unheard()
+
+
+def start_in_words(record: StartRecord, steps: int, folder: Path | None) -> str:
+    """What begins or goes on, on what, and where."""
+    what = f"going on after step {record.step} of {steps}" if record.step else f"{steps} steps"
+    on = record.device if record.processes == 1 else f"{record.processes} x {record.device}"
+    return f"{what} on {on}" + (f", in {folder}" if folder else "")
 
 
 def terms_in_words(record: StepRecord) -> str:

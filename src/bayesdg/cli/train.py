@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from bayesdg.cli.data import Root, SkipBad, check_name
 from bayesdg.cli.results import print_results, print_validation
 from bayesdg.cli.terminal import TrainingProgress, check_folder, messages
-from bayesdg.data.known import KNOWN
+from bayesdg.data.known import KNOWN, expanded
 from bayesdg.names import choose
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def train(
     ] = None,
     method: Annotated[str | None, typer.Option(help="See bayesdg methods; bil without.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="default, paper or released.", show_default="default")
+        str | None, typer.Option(help="default, paper or released; default without.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps; 10,000 without.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of all chance; 0 without.")] = None,
@@ -116,9 +117,10 @@ def train(
         },
         set_ or [],
     )  # fmt: skip
+    out = expanded(out)
     check_folder(out)
     if settings.engine.processes > 1 and "RANK" not in os.environ:
-        raise typer.Exit(_launch(settings.engine.processes, out))
+        sys.exit(_launch(settings.engine.processes, out))  # the ranks have said how it went
     _train(dataset, target, root, settings, out, resume)
 
 
@@ -144,6 +146,7 @@ def _train(
     with messages.status("loading torch"):
         from bayesdg.cli.data import bar
         from bayesdg.data import load_dataset
+        from bayesdg.training.about import run_name
         from bayesdg.training.resume import require_begun
         from bayesdg.training.signals import Signals
         from bayesdg.training.train import train as train_run
@@ -156,9 +159,10 @@ def _train(
             require_begun(out, loaded, target, settings)
         for note in loaded.notes if first else ():
             messages.print(f"note: {note}", markup=False, highlight=False)
+        path = out / run_name(loaded.name, loaded.split(target).targets, settings)
         progress = TrainingProgress()
         with progress:
-            run = train_run(loaded, settings, target, out, progress.watch(settings), signals)
+            run = train_run(loaded, settings, target, out, progress.watch(settings, path), signals)
     if not first:
         return
     if not progress.begun:
@@ -166,9 +170,10 @@ def _train(
     print_validation(run)
     if run.results:
         print_results(run.results)
-    typer.echo(f"\nwritten to {run.path}")
+    typer.echo(f"written to {run.path}")
     if not run.results:
-        typer.echo(f"the target was not looked at; bayesdg evaluate {run.path} does it")
+        look = f"bayesdg evaluate {shlex.quote(str(run.path))}"
+        typer.echo(f"the target was not looked at; {look} does it")
 
 
 def _launch(num: int, out: Path) -> int:
