@@ -29,6 +29,7 @@ from bayesdg.methods.learner import Answer, LastLayers
 from bayesdg.records import NoteRecord, Record, StartRecord, StepRecord, to_line
 from bayesdg.settings import Settings
 from bayesdg.training import checkpoint
+from bayesdg.training.about import start_differences
 from bayesdg.training.folder import RunFolder
 from bayesdg.training.resume import require_begun
 from bayesdg.training.run import Run, load_run
@@ -553,6 +554,23 @@ def test_36_another_machine_goes_on_and_says_so(
     (note,) = notes_of(run)
     assert note.startswith("from here on not the same bits: torch ")
     assert f"-> 99.0; threads {threads} -> {threads + 1}" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("device", "H200", "device cpu -> H200"),
+        ("processes", 2, "processes 1 -> 2"),
+        ("threads", 9, "threads 1 -> 9"),
+        ("precision", "bf16", "precision 32 -> bf16"),
+        ("compile", True, "compile False -> True"),
+        ("versions", {"torch": "2.15", "numpy": "2.4"}, "torch 2.11 -> 2.15; numpy None -> 2.4"),
+    ],
+)
+def test_36_whatever_may_change_bits_is_named(name: str, value: object, says: str) -> None:
+    begun = StartRecord(0, "", {"torch": "2.11"}, "cpu", 1, 1, "32", False)
+    assert start_differences(begun, replace(begun, step=5, time="later")) == []
+    assert "; ".join(start_differences(begun, replace(begun, **{name: value}))) == says
 
 
 @pytest.mark.parametrize("refusals", [2, 4])
