@@ -2,7 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from errno import EIO, ENOSPC
 from pathlib import Path
 
@@ -58,6 +61,45 @@ def test_03_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
     assert "step-000000005" not in left
     assert not any(name.startswith(".") for name in left)
     train(tiny_dataset, settings, out=tmp_path / "full")
+    assert state_of(folder) == state_of(calm)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk with room for one checkpoint."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if shutil.which("mount") is None or not mounted(place, "-t", "tmpfs", "-o", "size=3m"):
+        pytest.skip("a disk cannot be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def mounted(place: Path, *options: str) -> bool:
+    done = subprocess.run(["mount", *options, "tmpfs", place], capture_output=True)
+    return done.returncode == 0
+
+
+def test_03_a_disk_that_is_really_full_ends_a_run_that_goes_on_when_there_is_room(
+    tiny_dataset: DomainDataset,
+    tiny_settings: MakeSettings,
+    small_disk: Path,
+    calm: Path,
+) -> None:
+    """Full while saving, and full before anything could be begun."""
+    settings = tiny_settings("bil", EVERY_STEP)
+    with pytest.raises(ResourceError, match=r"disk full: .* needs 1\.\d MB and has [01]\.\d; make"):
+        train(tiny_dataset, settings, out=small_disk)
+    folder = run_folder(small_disk)
+    assert list(checkpoint.checkpoints(folder / "checkpoints")) == [1]
+    with suppress(OSError), (small_disk / "filling").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    with pytest.raises(ResourceError, match=r"disk full: .* has 0\.0; make room"):
+        train(tiny_dataset, settings.replace({"seed": 1}), out=small_disk)
+    (small_disk / "filling").unlink()
+    assert mounted(small_disk, "-o", "remount,size=50m")
+    train(tiny_dataset, settings, out=small_disk)
     assert state_of(folder) == state_of(calm)
 
 

@@ -120,10 +120,10 @@ def sweep(folder: Path) -> list[str]:
 
 def disk_full(folder: Path, needed: int) -> ResourceError:
     """The error, with numbers."""
-    free = shutil.disk_usage(folder).free
+    wanted, free = ROOM * needed / 2**20, shutil.disk_usage(folder).free / 2**20
     return ResourceError(
-        f"disk full: {folder} needs {needed / 2**20:.0f} MB and has {free / 2**20:.0f}; make room "
-        "and start the same command again"
+        f"disk full: {folder} needs {wanted:.1f} MB and has {free:.1f}; make room and start the "
+        "same command again"
     )
 
 

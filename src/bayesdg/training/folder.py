@@ -17,6 +17,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from errno import ENOSPC
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             return cls(path, kept, watch)
         except OSError as error:
+            if error.errno == ENOSPC:
+                raise checkpoint.disk_full(path.parent, 2**20) from None
             raise UsageError(
                 f"{path} cannot be written to ({error.strerror}); give another folder (--out)"
             ) from None
