@@ -84,3 +84,10 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     path.write_text(to_line(STEP) + "\n" + line + "\n")
     with pytest.raises(StoredRunError, match="line 2 is not a record"):
         read_records(path)
+
+
+def test_a_step_that_an_older_version_wrote_is_read() -> None:
+    fixture = Path(__file__).parent / "fixtures" / "run-format-1" / "records.jsonl"
+    (step,) = (r for r in read_records(fixture) if isinstance(r, StepRecord))
+    assert step.val_accuracy == pytest.approx(1 / 3)
+    assert step.target_val is None

@@ -81,6 +81,7 @@ class StepRecord:
         best: Whether these are the best weights so far by source validation.
         target_test: Metrics on the targets' test images, if somebody asked to watch; they decide
             nothing.
+        target_val: Likewise on the targets' validation images.
     """
 
     step: int
@@ -97,6 +98,7 @@ class StepRecord:
     source_val: Metrics | None = None
     best: bool = False
     target_test: Metrics | None = None
+    target_val: Metrics | None = None
 
     @property
     def val_accuracy(self) -> float | None:

@@ -171,13 +171,47 @@ def test_watching_the_target_changes_nothing_but_the_record(
     assert [r.best for r in records] == [r.best for r in blind_records]
     looks = [r for r in records if r.source_val is not None]
     assert len(looks) == 4
-    assert all(set(r.target_test or {}) == {"far"} for r in looks)
+    assert all(set(r.target_test or {}) == {"far"} == set(r.target_val or {}) for r in looks)
     far = tiny_dataset.domains["far"]
-    worse = replace(far, test=ImageSet(far.test.images, (far.test.labels + 1) % 3))
+    wrong = {
+        part: ImageSet(images.images, (images.labels + 1) % 3)
+        for part, images in {"val": far.val, "test": far.test}.items()
+    }
+    worse = replace(far, **wrong)
     other = replace(tiny_dataset, domains={**tiny_dataset.domains, "far": worse})
     mistaken, wrong_records = fitted(other, watching)
     assert same_bits(blind, mistaken)
+    assert [r.best for r in wrong_records] == [r.best for r in records]
+    assert [r.source_val for r in wrong_records] == [r.source_val for r in records]
     assert [r.target_test for r in wrong_records] != [r.target_test for r in records]
+    assert [r.target_val for r in wrong_records] != [r.target_val for r in records]
+
+
+def test_only_images_of_classes_that_were_trained_on_are_watched(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    settings = tiny_settings("erm", {"training.evaluate_target": "along"})
+    hidden = tiny_dataset.hiding(["high"])
+    records: list[Record] = []
+    run = train(hidden, settings, on_record=records.append)
+    (result,) = (r for r in run.results if r.role == "target")
+    last = [r for r in steps_of(records) if r.best][-1].target_test
+    assert last is not None
+    assert last["far"]["images"] == result.num_images == 6
+    assert last["far"]["accuracy"] == pytest.approx(result.metrics["accuracy"])
+
+
+def test_a_target_without_validation_images_is_watched_by_its_test_images(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    far = tiny_dataset.domains["far"]
+    none = replace(far, val=ImageSet(far.val.images[:0], far.val.labels[:0]))
+    dataset = replace(tiny_dataset, domains={**tiny_dataset.domains, "far": none})
+    records: list[Record] = []
+    settings = tiny_settings("erm", {"training.evaluate_target": "along"})
+    train(dataset, settings, on_record=records.append)
+    looks = [r for r in steps_of(records) if r.source_val is not None]
+    assert all(r.target_val is None and r.target_test is not None for r in looks)
 
 
 def test_the_test_images_of_the_sources_do_not_matter_either(

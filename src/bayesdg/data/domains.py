@@ -81,6 +81,13 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def of_classes(self, labels: Iterable[int]) -> ImageSet:
+        """The images of these classes alone."""
+        mask = torch.isin(self.labels, torch.tensor(list(labels)))
+        if mask.all():
+            return self
+        return ImageSet(Rows(self.images, mask.nonzero().squeeze(1)), self.labels[mask])
+
 
 @dataclass(frozen=True)
 class Domain:

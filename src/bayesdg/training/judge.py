@@ -32,6 +32,7 @@ class Judge:
         keeper: Is handed what was found.
         leave: Whether to cut a look short.
         watched: Test images of the targets, for who wants to watch them.
+        watched_val: Likewise their validation images.
     """
 
     def __init__(
@@ -41,21 +42,25 @@ class Judge:
         keeper: Keeper,
         leave: Callable[[], bool] = lambda: False,
         watched: Mapping[str, ImageSet] | None = None,
+        watched_val: Mapping[str, ImageSet] | None = None,
     ) -> None:
         self.val = val
         self.draws = draws
         self.keeper = keeper
         self.leave = leave
         self.watched = watched or {}
+        self.watched_val = watched_val or {}
         self._num_classes = max(int(images.labels.max()) + 1 for images in val.values())
 
     def look(self, state: TrainingState, record: StepRecord) -> None:
         """Judge the weights and complete the record of the step; nothing if it was cut short."""
         progress, learner = state.progress, state.judged
-        found = validate(learner, self.val, self.draws, self.leave)
-        watched = validate(learner, self.watched, self.draws, self.leave)
-        progress.cut_short = found is None or watched is None
-        if found is None or watched is None:
+        found, watched, watched_val = (
+            validate(learner, images, self.draws, self.leave)
+            for images in (self.val, self.watched, self.watched_val)
+        )
+        progress.cut_short = found is None or watched is None or watched_val is None
+        if found is None or watched is None or watched_val is None:
             self.keeper.record(record)
             return
         accuracy = mean_accuracy(found)
@@ -64,6 +69,7 @@ class Judge:
             source_val=found,
             best=state.consider(accuracy),
             target_test=watched or None,
+            target_val=watched_val or None,
             health=learner.health(),
         )
         self.keeper.record(judged)
@@ -93,20 +99,21 @@ def validate(
     draws: int,
     leave: Callable[[], bool] = lambda: False,
 ) -> dict[str, dict[str, float]] | None:
-    """Every metric and the mean entropy by domain; None if it was asked to leave half-way.
+    """Every metric, the mean entropy and how many images by domain; None if it was asked to leave.
 
     Predictions that are no numbers give metrics that are none: NaN.
     """
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for name, images in domains.items():
         try:
             predictions = predict_images(learner, images.images, draws, leave=leave)
         except NumericError:
-            found[name] = dict.fromkeys([*METRICS, "entropy"], math.nan)
+            found[name] = {**dict.fromkeys([*METRICS, "entropy"], math.nan), "images": len(images)}
             continue
         if predictions is None:
             return None
         log_p, labels = predictions.log_probabilities, images.labels.numpy()
         found[name] = {metric: f(log_p, labels) for metric, f in METRICS.items()}
         found[name]["entropy"] = float(predictions.entropy.mean())
+        found[name]["images"] = len(images)
     return found

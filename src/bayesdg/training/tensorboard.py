@@ -38,7 +38,12 @@ def scalars(record: StepRecord) -> dict[str, float]:
     found |= {"loss": record.loss, "learning_rate": record.learning_rate}
     found |= {"gradient": record.gradient, "speed/images_per_second": record.images_per_second}
     found |= {f"health/{name}": value for name, value in (record.health or {}).items()}
-    for part, metrics in (("val", record.source_val), ("target", record.target_test)):
+    looks = {
+        "val": record.source_val,
+        "target": record.target_test,
+        "target_val": record.target_val,
+    }
+    for part, metrics in looks.items():
         for domain, values in (metrics or {}).items():
             found |= {f"{part}_{metric}/{domain}": value for metric, value in values.items()}
     return {name: value for name, value in found.items() if value is not None}

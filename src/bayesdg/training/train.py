@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 import torch
 
-from bayesdg.data import DomainDataset, Split
+from bayesdg.data import DomainDataset, ImageSet, Split
 from bayesdg.data.contents import contents
 from bayesdg.data.known import expanded
 from bayesdg.methods.learner import build_learner
@@ -84,9 +85,8 @@ def train(
             settings.prediction.draws,
             keeper,
             leave=lambda: signals.requested,
-            watched={name: domain.test for name, domain in split.targets.items()}
-            if looking == "along"
-            else {},
+            watched=_watched(split, "test", task) if looking == "along" else {},
+            watched_val=_watched(split, "val", task) if looking == "along" else {},
         )
         with torch.random.fork_rng([engine.device] if engine.device.type == "cuda" else []):
             try:
@@ -129,6 +129,13 @@ def _task(dataset: DomainDataset, split: Split) -> Task:
         skipped=dataset.skipped,
         notes=dataset.notes,
     )
+
+
+def _watched(split: Split, part: Literal["val", "test"], task: Task) -> dict[str, ImageSet]:
+    """What is looked at along the way: a part of each target, if there are images in it."""
+    parts: dict[str, ImageSet] = {name: getattr(d, part) for name, d in split.targets.items()}
+    known = {name: images.of_classes(task.known_classes) for name, images in parts.items()}
+    return {name: images for name, images in known.items() if len(images)}
 
 
 def _fresh_state(
