@@ -143,11 +143,16 @@ def compare(path: Path, wanted: Mapping[str, Any], task: Task, data: Mapping[str
 
 def changes_since(about: About, wanted: Mapping[str, Any]) -> list[str]:
     """How the settings of a run differ from those that are wanted now, a line each."""
+    return difference(stored_identity(about), wanted)
+
+
+def stored_identity(about: About) -> dict[str, Any]:
+    """The identity of a run as it would be written today."""
     # A setting that is not there was added since; its default means what was done before.
     stored = identity(Settings())
     for stage, values in about.identity.items():
         stored[stage] = {**stored[stage], **values} if isinstance(values, dict) else values
-    return difference(stored, wanted)
+    return stored
 
 
 def first_difference(stored: Mapping[str, str], now: Mapping[str, str]) -> str | None:

@@ -1,0 +1,118 @@
+"""Run folders as plain values, whatever state they are in. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bayesdg.errors import StoredRunError
+from bayesdg.records import Record, ResultRecord, StepRecord, read_records
+from bayesdg.settings import Settings
+from bayesdg.training.about import (
+    RECORDS,
+    RUN,
+    SETTINGS,
+    Task,
+    read_about,
+    read_json,
+    read_settings,
+    stored_identity,
+)
+
+DEEPEST = 3
+# Where a bench keeps what a run said under several numbers of draws.
+TESTS = "draws.json"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What a run folder says.
+
+    Attributes:
+        path: The folder.
+        settings: All of them.
+        task: What it was trained on.
+        identity: The settings that decide what it computed.
+        records: All that is recorded.
+        tests: What it said under several numbers of draws, and how fast, where that was asked for.
+    """
+
+    path: Path
+    settings: Settings
+    task: Task
+    identity: Mapping[str, Any]
+    records: Sequence[Record]
+    tests: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """How training went."""
+        return [record for record in self.records if isinstance(record, StepRecord)]
+
+    @property
+    def results(self) -> list[ResultRecord]:
+        """What was evaluated."""
+        return [record for record in self.records if isinstance(record, ResultRecord)]
+
+    @property
+    def last_step(self) -> int:
+        """How far it came."""
+        return max((record.step for record in self.steps), default=0)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it came to its end."""
+        return self.last_step >= self.settings.training.steps
+
+
+def find_runs(folder: Path) -> tuple[list[StoredRun], list[str]]:
+    """All runs in or below a folder, in the order of their names, and what could not be read."""
+    if not folder.is_dir():
+        raise StoredRunError(f"no folder at {folder}; give one that holds run folders")
+    runs, problems = [], []
+    for path in run_folders(folder):
+        try:
+            runs.append(read_run(path))
+        except StoredRunError as error:
+            problems.append(str(error))
+    return runs, problems
+
+
+def read_run(path: Path) -> StoredRun:
+    """The run in a folder; StoredRunError if a part of it is missing or damaged."""
+    about = read_about(path)
+    return StoredRun(
+        path,
+        read_settings(path),
+        about.task,
+        stored_identity(about),
+        # A run that was killed before its first line has none.
+        read_records(path / RECORDS) if (path / RECORDS).exists() else [],
+        _tests(path / TESTS) if (path / TESTS).exists() else (),
+    )
+
+
+def _tests(path: Path) -> Sequence[Mapping[str, Any]]:
+    tests = read_json(path).get("tests")
+    wanted = {"draws": int, "domain": str, "num_images": int, "seconds": float, "metrics": dict}
+    for test in tests if isinstance(tests, list) else [None]:
+        for name, kind in wanted.items():
+            if not isinstance(test, dict) or not isinstance(test.get(name), kind):
+                raise StoredRunError(f"{path} is damaged: a test has no {name}")
+    return tests or ()
+
+
+def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:
+    """Folders that hold what a run leaves behind; what is below such a folder is its own."""
+    if any((folder / name).is_file() for name in (RUN, SETTINGS, RECORDS)):
+        yield folder
+    elif deepest:
+        try:
+            below = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
+        except OSError as error:
+            raise StoredRunError(f"{folder} cannot be read: {error.strerror}") from None
+        for path in below:
+            yield from run_folders(Path(path), deepest - 1)
