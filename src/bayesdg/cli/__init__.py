@@ -18,8 +18,10 @@ from bayesdg.cli.data import data_app
 from bayesdg.cli.evaluate import evaluate
 from bayesdg.cli.methods import methods
 from bayesdg.cli.quickstart import quickstart
+from bayesdg.cli.table import table
 from bayesdg.cli.terminal import messages
 from bayesdg.cli.train import train
+from bayesdg.cli.verify import verify
 from bayesdg.errors import BayesdgError
 from bayesdg.names import unknown
 
@@ -34,6 +36,8 @@ app = typer.Typer(
 app.command()(quickstart)
 app.command()(train)
 app.command()(evaluate)
+app.command()(table)
+app.command()(verify)
 app.command()(methods)
 app.add_typer(data_app, name="data")
 

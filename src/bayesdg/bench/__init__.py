@@ -1,0 +1,1 @@
+"""Experiments as plans, and what runs them on one machine or many."""

@@ -1,0 +1,114 @@
+"""Are reported figures what the stored predictions give? Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from bayesdg.errors import BayesdgError, StoredRunError
+from bayesdg.evaluate.scoring import detections, part_metrics
+from bayesdg.evaluate.stored import PredictedPart, predictions_path, read_predictions
+from bayesdg.records import DetectionRecord, ResultRecord
+from bayesdg.stored_runs import StoredRun
+
+# A figure of single-precision predictions may be off by so much of itself on another processor.
+ROUNDING = float(np.finfo(np.float32).eps) * 8
+Reported: TypeAlias = ResultRecord | DetectionRecord
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """On one run.
+
+    Attributes:
+        num_exact: Figures that are the same to the last bit.
+        num_rounded: Figures that differ by no more than rounding in single precision.
+        problems: Figures that differ, and predictions that are not there or damaged, a line each.
+    """
+
+    num_exact: int
+    num_rounded: int
+    problems: tuple[str, ...]
+
+
+def verify(run: StoredRun) -> Verdict:
+    """Compute every figure that was reported anew, from the predictions beside it."""
+    reported = [r for r in run.records if isinstance(r, ResultRecord | DetectionRecord)]
+    num_exact = num_rounded = 0
+    problems: list[str] = []
+    for draws in sorted({record.draws for record in reported}):
+        records = [record for record in reported if record.draws == draws]
+        path = predictions_path(run.path, draws)
+        if not path.exists():
+            problems.append(f"no {path.relative_to(run.path)}: {_count(records)} not verified")
+            continue
+        try:
+            found = recomputed(read_predictions(path))
+        except BayesdgError as error:
+            problems.append(f"{error}: {_count(records)} not verified")
+            continue
+        for name, was, now in _pairs(records, found):
+            if now is not None and was == now:
+                num_exact += 1
+            elif now is not None and abs(was - now) <= ROUNDING * max(abs(was), abs(now)):
+                num_rounded += 1
+            else:
+                problems.append(
+                    f"{name}, {draws} draws: recorded {was!r}, "
+                    + ("the predictions do not have it" if now is None else f"recomputed {now!r}")
+                )
+    return Verdict(num_exact, num_rounded, tuple(problems))
+
+
+def recomputed(parts: Sequence[PredictedPart]) -> dict[tuple[str, ...], dict[str, float]]:
+    """All figures that the predictions of one number of draws give, by what they are about."""
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    unknown = {part.key.domain: len(part) for part in parts if part.key.part == "unknown"}
+    for part in parts:
+        key = part.key
+        if key.role != "other" and key.part != "unknown":
+            counts = {"images": len(part), "excluded images": unknown.get(key.domain, 0)}
+            found[key.domain, key.role, key.part] = {**counts, **part_metrics(part)}
+    for each in detections(parts):
+        counts = {"positive images": each.num_positive, "negative images": each.num_negative}
+        found[each.domain, each.task, each.score] = {**counts, **each.metrics}
+    return found
+
+
+def _pairs(
+    records: Sequence[Reported], found: Mapping[tuple[str, ...], Mapping[str, float]]
+) -> Iterator[tuple[str, float, float | None]]:
+    """What each reported figure is called, as it was, and as it is now."""
+    for record in records:
+        about = _about(record)
+        for name, value in _figures(record).items():
+            yield f"{name} of {', '.join(about)}", value, found.get(about, {}).get(name)
+
+
+def _about(record: Reported) -> tuple[str, ...]:
+    if isinstance(record, ResultRecord):
+        return record.domain, record.role, record.part
+    return record.domain, record.task, record.score
+
+
+def _figures(record: Reported) -> dict[str, float]:
+    if isinstance(record, ResultRecord):
+        counts = {"images": record.num_images, "excluded images": record.num_excluded}
+    else:
+        counts = {"positive images": record.num_positive, "negative images": record.num_negative}
+    return {**counts, **record.metrics}
+
+
+def _count(records: Sequence[Reported]) -> str:
+    return f"{sum(len(_figures(record)) for record in records):,} figures"
+
+
+def require_agreement(verdicts: Mapping[str, Verdict], unread: Sequence[str]) -> None:
+    """StoredRunError if anything could not be confirmed."""
+    bad = [name for name, verdict in verdicts.items() if verdict.problems]
+    if bad or unread:
+        num = len(verdicts) + len(unread)
+        raise StoredRunError(f"{len(bad) + len(unread)} of {num} runs could not be confirmed")

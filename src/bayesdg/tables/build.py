@@ -1,0 +1,192 @@
+"""The tables of a folder of runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bayesdg.errors import StoredRunError, UsageError
+from bayesdg.methods.rows import METHODS, ROWS
+from bayesdg.names import choose
+from bayesdg.selection import RULES, leave_one_source_out
+from bayesdg.stored_runs import StoredRun, find_runs
+from bayesdg.tables.cost import cost_table
+from bayesdg.tables.entries import Entry, found_entries, planned
+from bayesdg.tables.layouts import LAYOUTS, MEAN, METRICS, Column, Point, layout_of
+from bayesdg.tables.measures import measure
+from bayesdg.tables.paper import Printed, other_papers, paper, printed, printed_order
+from bayesdg.tables.readings import Reading, read_under
+from bayesdg.tables.table import Place, Table, averaged, table_of
+
+
+def tables_of(
+    folder: Path,
+    plan: str | None = None,
+    selection: str = "source-val",
+    metrics: Sequence[str] = (),
+    keep: Callable[[StoredRun], bool] = lambda run: True,
+) -> tuple[list[Table], list[str]]:
+    """Every table that the runs in a folder make, and what a person should know of the others.
+
+    Args:
+        folder: Holds run folders, and a bench's plan.json perhaps.
+        plan: Only this one; where there is no plan.json, whose table of the paper to stand beside.
+        selection: A rule's name.
+        metrics: What is shown; the plan's own without.
+        keep: Which runs count.
+    """
+    choose("selection", selection, RULES)
+    for metric in metrics:
+        measure(metric)
+    runs, notes = find_runs(folder)
+    runs = [run for run in runs if keep(run)]
+    plans = planned(folder, runs, plan)
+    if not plans:
+        if plan is not None:
+            choose("plan", plan, paper())
+        plans = {plan or "": found_entries(runs)}
+    tables = [
+        table
+        for name, entries in plans.items()
+        for table in _tables(folder, name, entries, runs, selection, metrics)
+    ]
+    if not tables:
+        why = f": {notes[0]}" if notes else "; give a folder that bayesdg has written runs to"
+        raise StoredRunError(f"{folder} holds no run that can be read{why}")
+    wanted = {entry.name for entries in plans.values() for entry in entries}
+    spare = [entry.name for entry in found_entries(runs) if entry.name not in wanted]
+    if spare:
+        notes.append(f"{len(spare)} more runs are in no plan that is shown, such as {spare[0]}")
+    return tables, notes
+
+
+def _tables(
+    folder: Path,
+    plan: str,
+    entries: Sequence[Entry],
+    runs: Sequence[StoredRun],
+    selection: str,
+    metrics: Sequence[str],
+) -> list[Table]:
+    if not entries:
+        return []
+    asked = metrics or METRICS.get(plan, ())
+    rule = RULES[selection]
+    readings = {
+        entry.name: Reading(problem="no run") if entry.run is None else read_under(entry.run, rule)
+        for entry in entries
+    }
+    if rule.over_runs:
+        entries = _with_chosen_settings(entries, runs, readings)
+    name = layout_of(entries, asked)
+    if name == "cost":
+        return [cost_table(folder, plan, entries)]
+    layout = LAYOUTS[name]
+    shown = asked or METRICS.get(name, ("accuracy",))
+    if len(shown) > 1 and name not in ("metrics", "draws"):
+        raise UsageError(f"a table with {name} in columns shows one metric; give one --metric")
+    by_heading: dict[str, list[Point]] = defaultdict(list)
+    for entry in entries:
+        for point in layout.points(entry, readings[entry.name], shown):
+            by_heading[layout.heading(point)].append(point)
+    tables = []
+    for heading, points in by_heading.items():
+        datasets = " and ".join(dict.fromkeys(p.column.dataset for p in points))
+        what = measure(shown[0]).label if len(shown) == 1 else ""
+        about = [plan, heading if name == "variants" else "", datasets, what]
+        title = ", ".join(filter(None, [*about, f"{selection} PEEKED" if rule.peeked else ""]))
+        compare = points
+        if layout.mean == "beside":
+            compare = averaged(points, MEAN)
+            points = _in_printed_order(points) + (compare if compare != points else [])
+        elif layout.mean == "instead":
+            compare = points = averaged(points)
+        columns = list(dict.fromkeys(p.column for p in compare)) if layout.compare else []
+        table = table_of(title, selection, points, columns, rule.over_runs)
+        tables.append(_annotated(table, plan, name))
+    return tables
+
+
+def _with_chosen_settings(
+    entries: Sequence[Entry], runs: Sequence[StoredRun], readings: dict[str, Reading]
+) -> list[Entry]:
+    """The entries whose settings won; where none could, all, and the reading says why."""
+    chosen: set[tuple[object, ...]] = set()
+    winners: set[Path] = set()
+    for choice in leave_one_source_out(runs):
+        winners.update(run.path for run in choice.runs)
+        task_of = ((run.task, run.settings) for run in choice.runs)
+        chosen.update((t.dataset, t.targets, s.method, s.preset) for t, s in task_of)
+    kept = []
+    for entry in entries:
+        about = (entry.dataset, entry.targets, entry.method, entry.preset)
+        if about not in chosen:
+            why = "not every source domain was left out in a run of its own"
+            readings[entry.name] = replace(readings[entry.name], problem=why)
+        elif entry.variant if entry.run is None else entry.run.path not in winners:
+            continue
+        kept.append(replace(entry, variant=""))
+    return kept
+
+
+def _in_printed_order(points: Sequence[Point]) -> list[Point]:
+    """Columns as the paper has them, if it has them all."""
+    order = printed_order(points[0].column.dataset)
+    if not {p.column.target for p in points} <= set(order):
+        return list(points)
+    return sorted(points, key=lambda p: order.index(p.column.target))
+
+
+def _annotated(table: Table, plan: str, layout: str) -> Table:
+    """With the paper's figures, and the layers' kinds where the plan compares those."""
+    rule = RULES[table.selection]
+    methods = [line.method for line in table.lines]
+    ticks: tuple[str, ...] = ()
+    if plan == "depth":
+        ticks = ("phi_prime",)
+    elif plan.startswith("ablation") or (not plan and len(set(methods) & set(ROWS)) > 2):
+        ticks = ("psi", "phi")
+    if not all(method in METHODS for method in methods):
+        ticks = ()
+    found: dict[Place, Printed] = {}
+    sources: dict[str, None] = {}
+    names = {} if layout not in ("targets", "in-and-out") else _printed_names(table)
+    for line in table.lines:
+        for column, name in names.items():
+            figure = printed(column.dataset, line.method, name)
+            if figure is not None:
+                found[line, column] = figure[0]
+                sources[figure[1]] = None
+    others = {
+        other: {
+            column: figure[0]
+            for column, name in names.items()
+            if (figure := printed(column.dataset, other, name)) is not None
+        }
+        for other in other_papers(plan)
+    }
+    return replace(
+        table,
+        ticks=ticks,
+        printed=found,
+        others={name: row for name, row in others.items() if row},
+        notes=(f"chosen by {table.selection}: {rule.about}",)
+        + ((f"in print: the paper's {', '.join(sources)}",) if sources else ()),
+        marks=(f"PEEKED ({table.selection}): {rule.peeked}",) if rule.peeked else (),
+    )
+
+
+def _printed_names(table: Table) -> Mapping[Column, str]:
+    """How the paper calls the columns; it has accuracies only, and means over all domains."""
+    here = {column.target for column in table.columns}
+    names: dict[Column, str] = {}
+    for column in table.columns:
+        if column.metric != "accuracy":
+            continue
+        if column.dataset.startswith("rotated-"):
+            names[column] = "in" if column.target == "in-distribution" else "out"
+        elif column.target != MEAN or set(printed_order(column.dataset)) <= here:
+            names[column] = column.target
+    return names

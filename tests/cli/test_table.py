@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bayesdg.cli import main
+from run_folders import write_run
+
+
+def test_figures_are_on_stdout_and_notes_are_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path)
+    (write_run(tmp_path, "bil").path / "settings.json").unlink()
+    assert main(["table", str(tmp_path), "--format", "json"]) == 0
+    output, errors = capsys.readouterr()
+    (cell,) = json.loads(output)
+    assert (cell["method"], cell["mean"], cell["n"]) == ("erm", 0.5, 1)
+    assert "no settings.json in" in errors
+
+
+def test_a_table_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "runs")
+    page = tmp_path / "page.md"
+    assert main(["table", str(tmp_path), "--format", "md", "--out", str(page)]) == 0
+    assert capsys.readouterr().out == ""
+    assert "| erm | 50.00 |" in page.read_text()
+    assert main(["table", str(tmp_path), "--out", str(tmp_path / "no" / "page.md")]) == 2
+
+
+def test_runs_are_chosen_by_their_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, target=0.6)
+    write_run(tmp_path, settings={"training.learning_rate": 0.5}, target=0.7)
+    assert main(["table", str(tmp_path)]) == 2
+    assert "--where NAME=VALUE" in capsys.readouterr().err
+    where = ["--where", "training.learning_rate=0.5"]
+    assert main(["table", str(tmp_path), *where, "--format", "csv"]) == 0
+    assert ",0.7," in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "marksdown"], "unknown format 'marksdown'; "),
+        (["--metric", "acuracy"], "unknown metric 'acuracy'; did you mean 'accuracy'"),
+        (["--selection", "orcale"], "unknown selection 'orcale'; did you mean 'oracle'"),
+        (["--plan", "ablatoin"], "unknown plan 'ablatoin'; did you mean 'ablation'"),
+        (["--where", "training.step=5"], "did you mean 'training.steps'"),
+    ],
+)
+def test_a_typo_has_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    write_run(tmp_path)
+    assert main(["table", str(tmp_path), *options]) == 2
+    assert message in capsys.readouterr().err

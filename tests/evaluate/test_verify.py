@@ -1,0 +1,128 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayesdg.cli import main
+from bayesdg.data import DomainDataset
+from bayesdg.evaluate.stored import predictions_path, read_predictions, write_predictions
+from bayesdg.evaluate.verify import verify
+from bayesdg.settings import Settings
+from bayesdg.stored_runs import read_run
+from bayesdg.training.about import RECORDS
+from bayesdg.training.train import train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture
+def run(
+    trained: Path,
+    tmp_path: Path,
+    tiny_dataset: DomainDataset,
+    tiny_settings: Callable[..., Settings],
+) -> Path:
+    """A fresh copy of a run that was tested under two numbers of draws."""
+    if not any(trained.iterdir()):
+        hidden = tiny_dataset.hiding(["high"])
+        settings = tiny_settings("bil", {"training.evaluate_target": "end"})
+        train(hidden, settings, out=trained).evaluate(hidden, draws=0)
+    (folder,) = trained.iterdir()
+    return shutil.copytree(folder, tmp_path / folder.name)
+
+
+def change(run: Path, kind: str, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Alter the last record of a kind."""
+    lines = [json.loads(line) for line in (run / RECORDS).read_text().splitlines()]
+    edit([line for line in lines if line["kind"] == kind][-1])
+    (run / RECORDS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_every_reported_figure_is_recomputed_to_the_last_bit(run: Path) -> None:
+    verdict = verify(read_run(run))
+    records = [json.loads(line) for line in (run / RECORDS).read_text().splitlines()]
+    reported = [r for r in records if r["kind"] in ("result", "detection")]
+    assert {r["kind"] for r in reported} == {"result", "detection"}
+    assert {r["draws"] for r in reported} == {0, 4}
+    assert verdict.num_exact == sum(len(r["metrics"]) + 2 for r in reported)
+    assert verdict.num_rounded == 0
+    assert verdict.problems == ()
+
+
+def test_rounding_is_told_from_agreement_and_from_another_figure(run: Path) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        record["metrics"]["nll"] *= 1 + 1e-7
+        record["metrics"]["accuracy"] += 0.01
+        record["num_excluded"] += 1
+
+    before = verify(read_run(run)).num_exact
+    change(run, "result", edit)
+    verdict = verify(read_run(run))
+    assert (verdict.num_exact, verdict.num_rounded) == (before - 3, 1)
+    assert len(verdict.problems) == 2
+    excluded, accuracy = verdict.problems
+    assert excluded.startswith("excluded images of far, target, test, 0 draws: recorded ")
+    assert accuracy.startswith("accuracy of far, target, test, 0 draws: recorded ")
+
+
+def test_a_detection_that_was_altered_is_found(run: Path) -> None:
+    change(run, "detection", lambda record: record["metrics"].update(auroc=0.123))
+    (problem,) = verify(read_run(run)).problems
+    assert "auroc of far, unknown, " in problem
+    assert "recorded 0.123" in problem
+
+
+def test_a_prediction_that_was_altered_is_found(run: Path) -> None:
+    path = predictions_path(run, 4)
+    part = next(p for p in read_predictions(path) if p.key.domain == "far")
+    part.log_probabilities[:, :] = np.log(np.float32(1 / 3))
+    write_predictions(path, [part])
+    assert any(text.startswith("nll of far, ") for text in verify(read_run(run)).problems)
+
+
+def test_a_figure_that_predictions_do_not_have_is_named(run: Path) -> None:
+    change(run, "result", lambda record: record.update(domain="moon"))
+    problems = verify(read_run(run)).problems
+    assert all("moon" in text and "do not have it" in text for text in problems)
+    assert problems
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "text"])
+def test_predictions_that_are_gone_or_damaged_are_named(
+    run: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = predictions_path(run, 4)
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:99] if damage == "cut" else b"<html>")
+    before = len((run / RECORDS).read_bytes())
+    assert main(["verify", str(run.parent)]) == 6
+    output, errors = capsys.readouterr()
+    assert "draws-4.npz" in output
+    assert "not verified" in output
+    assert "figures agree to the last bit" in output  # those of the mean weights
+    assert "1 of 1 runs could not be confirmed" in errors
+    assert len((run / RECORDS).read_bytes()) == before
+
+
+def test_the_command_says_that_all_is_well(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["unread"] == []
+    assert found["runs"][run.name]["problems"] == []
+    assert found["runs"][run.name]["num_exact"] > 100
+
+
+def test_a_folder_that_holds_no_run_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(tmp_path)]) == 6
+    assert "no run in" in capsys.readouterr().err

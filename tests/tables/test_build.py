@@ -1,0 +1,348 @@
+"""Whole tables from run folders, against figures worked out by hand."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bayesdg.errors import StoredRunError, UsageError
+from bayesdg.records import DetectionRecord
+from bayesdg.tables.build import tables_of
+from bayesdg.tables.grid import footnotes
+from bayesdg.tables.table import Table
+from run_folders import PACS, step_record, write_run
+
+# Accuracy by method, domain and seed: seed means of erm 0.55 and 0.65, of bil 0.75 and 0.95.
+ACCURACIES = {
+    "erm": {"photo": (0.7, 0.8), "art_painting": (0.4, 0.5)},
+    "bil": {"photo": (0.9, 1.0), "art_painting": (0.6, 0.9)},
+}
+TWO = ("photo", "art_painting")
+
+
+def write_two_by_two(out: Path, **values: object) -> None:
+    for method, domains in ACCURACIES.items():
+        for domain, by_seed in domains.items():
+            for seed, accuracy in enumerate(by_seed):
+                write_run(out, method, seed, targets=(domain,), target=accuracy, **values)  # type: ignore[arg-type]
+
+
+def only(found: tuple[list[Table], list[str]]) -> Table:
+    (table,), _ = found
+    return table
+
+
+def figures(table: Table) -> dict[tuple[str, str], tuple[float, float | None, int]]:
+    """Mean, deviation and number by method and column."""
+    return {
+        (line.method + f" {line.what}".rstrip(), column.label): (
+            pytest.approx(cell.mean), cell.std and pytest.approx(cell.std), cell.num_seeds
+        )
+        for (line, column), cell in table.cells.items()
+    }  # fmt: skip
+
+
+def test_domains_stand_in_columns_with_their_mean(tmp_path: Path) -> None:
+    write_two_by_two(tmp_path)
+    table = only(tables_of(tmp_path))
+    assert [column.label for column in table.columns] == ["photo", "art_painting", "mean"]
+    assert [line.method for line in table.lines] == ["erm", "bil"]
+    half, deep = 0.1 / 2**0.5, 0.3 / 2**0.5
+    assert figures(table) == {
+        ("erm", "photo"): (0.75, half, 2),
+        ("erm", "art_painting"): (0.45, half, 2),
+        ("erm", "mean"): (0.6, half, 2),
+        ("bil", "photo"): (0.95, half, 2),
+        ("bil", "art_painting"): (0.75, deep, 2),
+        ("bil", "mean"): (0.85, 0.2 / 2**0.5, 2),
+    }
+    assert {line.method for line, _ in table.best} == {"bil"}
+    assert len(table.best) == 3
+    assert table.missing == ()
+
+
+def test_methods_are_compared_by_seed_in_the_mean(tmp_path: Path) -> None:
+    """Differences 0.2 and 0.3: every resample is between, and a quarter of them at each end."""
+    write_two_by_two(tmp_path)
+    (found,) = only(tables_of(tmp_path)).comparisons
+    assert (found.line.method, found.baseline.method, found.column.label) == ("bil", "erm", "mean")
+    assert found.num_seeds == 2
+    assert found.interval is not None
+    assert found.interval.value == pytest.approx(0.25)
+    assert (found.interval.low, found.interval.high) == pytest.approx((0.2, 0.3))
+    assert "few seeds give too short an interval" in " ".join(footnotes(only(tables_of(tmp_path))))
+
+
+def test_of_a_falling_metric_the_least_is_best(tmp_path: Path) -> None:
+    write_run(tmp_path, "erm", target={"accuracy": 0.5, "nll": 0.2, "confidence": 0.9})
+    write_run(tmp_path, "bil", target={"accuracy": 0.5, "nll": 0.4, "confidence": 0.5})
+    best = only(tables_of(tmp_path, metrics=["nll"])).best
+    assert {line.method for line, _ in best} == {"erm"}
+    assert only(tables_of(tmp_path, metrics=["confidence"])).best == frozenset()
+    both = only(tables_of(tmp_path)).best
+    assert {line.method for line, _ in both} == {"erm", "bil"}
+
+
+def test_what_is_missing_is_named_and_leaves_the_mean_out(tmp_path: Path) -> None:
+    write_two_by_two(tmp_path)
+    write_run(tmp_path, "j", 0, targets=("photo",), target=0.9)
+    half_way = [step_record(4, source_val={"cartoon": 0.5}, best=True)]
+    write_run(tmp_path, "j", 0, targets=("art_painting",), target=None, steps=half_way)
+    table = only(tables_of(tmp_path))
+    assert ("j", "mean") not in figures(table)
+    assert figures(table)["j", "photo"] == (0.9, None, 1)
+    assert "j, photo: seed 1: no run" in table.missing
+    assert "j, art_painting: seed 0: at step 4 of 10" in table.missing
+    assert "j, art_painting: seed 1: no run" in table.missing
+
+
+def test_a_run_that_was_trained_and_not_tested_is_missing(tmp_path: Path) -> None:
+    write_run(tmp_path, target=None)
+    table = only(tables_of(tmp_path))
+    assert table.cells == {}
+    assert table.missing == ("erm, photo: seed 0: nothing of the target is recorded at step 10",)
+
+
+def test_settings_are_not_mixed_in_a_cell(tmp_path: Path) -> None:
+    first = write_run(tmp_path, seed=0)
+    second = write_run(tmp_path, seed=1, settings={"training.learning_rate": 0.5})
+    with pytest.raises(UsageError) as error:
+        tables_of(tmp_path)
+    message = str(error.value)
+    assert "erm on pacs, photo" in message
+    assert "training.learning_rate: 0.0001 -> 0.5" in message
+    assert first.path.name in message
+    assert second.path.name in message
+    tables, _ = tables_of(tmp_path, keep=lambda run: run.settings.seed == 1)
+    assert list(figures(tables[0]).values()) == [(0.5, None, 1)]
+
+
+def test_settings_are_not_mixed_in_a_mean_either(tmp_path: Path) -> None:
+    write_run(tmp_path, targets=("photo",))
+    write_run(tmp_path, targets=("sketch",), settings={"training.learning_rate": 0.5})
+    with pytest.raises(UsageError, match=r"erm on pacs, mean would mix settings: .*0.5"):
+        tables_of(tmp_path)
+
+
+def test_a_run_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "one")
+    write_run(tmp_path / "two")
+    with pytest.raises(UsageError, match="seed 0 of erm on pacs, photo is there twice"):
+        tables_of(tmp_path)
+
+
+def test_presets_are_rows_of_their_own(tmp_path: Path) -> None:
+    write_run(tmp_path, settings={"preset": "default"})
+    write_run(tmp_path, settings={"preset": "paper", "training.learning_rate": 0.5}, target=0.7)
+    table = only(tables_of(tmp_path))
+    assert [line.preset for line in table.lines] == ["default", "paper"]
+
+
+def test_rotated_sets_stand_beside_each_other_in_and_out(tmp_path: Path) -> None:
+    for dataset, accuracy in (("rotated-mnist", 0.9), ("rotated-fashion-mnist", 0.7)):
+        write_run(
+            tmp_path, "a", dataset=dataset, targets=("0", "90"), sources=("15", "30"),
+            target=accuracy, source=accuracy + 0.05,
+        )  # fmt: skip
+    table = only(tables_of(tmp_path, plan="rotated"))
+    assert [column.label for column in table.columns] == [
+        "rotated-mnist in", "rotated-mnist out", "rotated-fashion-mnist in",
+        "rotated-fashion-mnist out",
+    ]  # fmt: skip
+    assert figures(table)["a", "rotated-mnist in"] == (0.95, None, 1)
+    assert figures(table)["a", "rotated-mnist out"] == (0.9, None, 1)
+    printed = {column.label: figure.mean for (_, column), figure in table.printed.items()}
+    assert printed["rotated-mnist out"] == 93.5
+    assert set(table.others) == {"Dou et al. 2019", "Piratla et al. 2020"}
+
+
+def test_the_papers_figures_stand_beside_ours_in_its_order(tmp_path: Path) -> None:
+    for domain in PACS:
+        write_run(tmp_path, "j", targets=(domain,))
+    table = only(tables_of(tmp_path, plan="ablation"))
+    assert [c.label for c in table.columns] == ["photo", "art_painting", "cartoon", "sketch",
+                                                "mean"]  # fmt: skip
+    assert [table.printed[table.lines[0], c].mean for c in table.columns] == [
+        95.97, 83.92, 81.61, 80.31, 85.45,
+    ]  # fmt: skip
+    assert table.ticks == ("psi", "phi")
+    write_run(tmp_path / "other", "j", target={"accuracy": 0.5, "nll": 1.0})
+    losses = only(tables_of(tmp_path / "other", plan="ablation", metrics=["nll"]))
+    assert losses.printed == {}  # print has accuracies only
+
+
+def test_a_mean_over_two_domains_is_not_shown_beside_one_over_four(tmp_path: Path) -> None:
+    write_two_by_two(tmp_path)
+    names = {column.label for _, column in only(tables_of(tmp_path)).printed}
+    assert names == {"photo", "art_painting"}
+
+
+def test_a_rule_that_peeks_marks_its_table(tmp_path: Path) -> None:
+    steps = [
+        step_record(5, source_val={"cartoon": 0.5}, target_test={"photo": 0.8}),
+        step_record(10, source_val={"cartoon": 0.6}, target_test={"photo": 0.5}, best=True),
+    ]
+    write_run(tmp_path, steps=steps)
+    assert list(figures(only(tables_of(tmp_path))).values()) == [(0.5, None, 1)]
+    table = only(tables_of(tmp_path, selection="oracle"))
+    assert list(figures(table).values()) == [(0.8, None, 1)]
+    assert "PEEKED" in table.title
+    assert footnotes(table)[0].startswith("PEEKED (oracle): the target's test labels")
+    leaking = only(tables_of(tmp_path, selection="released-code"))
+    assert "not watched" in leaking.missing[0]
+
+
+def test_several_metrics_are_columns(tmp_path: Path) -> None:
+    for domain, seed in ((d, s) for d in TWO for s in (0, 1)):
+        found = [
+            DetectionRecord("pacs", "erm", "default", seed, "source-val", 10, domain, 0, "domain",
+                            score, 5, 5, {"auroc": value})
+            for score, value in (("entropy", 0.6), ("density", 0.9))
+        ]  # fmt: skip
+        metrics = {"accuracy": 0.5 + 0.1 * seed, "nll": 1.0}
+        write_run(tmp_path, seed=seed, targets=(domain,), target=metrics, extra=found)
+    names = ["accuracy", "nll", "domain_auroc", "domain_auroc:density"]
+    table = only(tables_of(tmp_path, metrics=names))
+    assert figures(table) == {
+        ("erm", "accuracy %"): (0.55, 0.1 / 2**0.5, 2),
+        ("erm", "NLL"): (1.0, 0.0, 2),
+        ("erm", "domain AUROC %"): (0.6, 0.0, 2),
+        ("erm", "domain AUROC % by density"): (0.9, 0.0, 2),
+    }
+    assert {column.target for column in table.columns} == {"mean"}
+
+
+def plan_json(folder: Path, jobs: list[dict[str, object]], name: str = "mine") -> None:
+    folder.mkdir(exist_ok=True)
+    content = {"format": 1, "plans": {name: {"plan": {}, "jobs": jobs}}}
+    (folder / "plan.json").write_text(json.dumps(content))
+
+
+def job(run: str, target: str = "photo", **values: object) -> dict[str, object]:
+    return {
+        "run": run, "dataset": "pacs", "targets": [target], "method": "erm", "variant": "",
+        "seed": 0, "measures": "accuracy", "test_draws": [], "settings": {}, **values,
+    }  # fmt: skip
+
+
+def test_a_plan_knows_what_is_missing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs")
+    write_run(tmp_path / "runs", "bil")
+    plan_json(tmp_path, [job(run.path.name), job("not-begun", "sketch")])
+    (table,), notes = tables_of(tmp_path)
+    assert table.missing == ("erm, sketch: seed 0: no run",)
+    assert [line.method for line in table.lines] == ["erm"]
+    assert notes[0].startswith("1 more runs are in no plan")
+    with pytest.raises(UsageError, match="unknown plan 'mime'.*did you mean 'mine'"):
+        tables_of(tmp_path, plan="mime")
+
+
+def test_variants_stand_in_columns_a_table_for_each_setting(tmp_path: Path) -> None:
+    jobs = []
+    for variant, value in (("pi 0.1", 0.1), ("pi 0.5", 0.5), ("lambda_psi 1", None)):
+        settings = {} if value is None else {"model.pi": value}
+        accuracy = 0.6 + (value or 0.0)
+        run = write_run(tmp_path / "runs", "j", settings=settings, target=accuracy)
+        jobs.append(job(run.path.name, method="j", variant=variant))
+    plan_json(tmp_path, jobs)
+    (pi, psi), _ = tables_of(tmp_path)
+    assert [column.label for column in pi.columns] == ["pi 0.1", "pi 0.5"]
+    assert [column.label for column in psi.columns] == ["lambda_psi 1"]
+    assert figures(pi)["j unseen", "pi 0.1"] == (0.7, None, 1)
+    assert figures(pi)["j source validation", "pi 0.5"] == (0.9, None, 1)
+
+
+def test_draws_stand_in_columns_a_row_for_each_metric(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", "j")
+    tests = [
+        {"draws": n, "domain": "photo", "num_images": 10, "seconds": 0.01 * n,
+         "metrics": {"accuracy": 0.5 + n / 100, "ece": 0.1}}
+        for n in (1, 10)
+    ]  # fmt: skip
+    (run.path / "draws.json").write_text(json.dumps({"tests": tests}))
+    plan_json(tmp_path, [job(run.path.name, method="j", test_draws=[1, 10, 20])])
+    table = only(tables_of(tmp_path))
+    assert figures(table) == {
+        ("j accuracy", "1 draws"): (0.51, None, 1),
+        ("j accuracy", "10 draws"): (0.6, None, 1),
+        ("j ece", "1 draws"): (0.1, None, 1),
+        ("j ece", "10 draws"): (0.1, None, 1),
+        ("j milliseconds", "1 draws"): (1.0, None, 1),
+        ("j milliseconds", "10 draws"): (10.0, None, 1),
+    }
+    assert "j accuracy, 20 draws: seed 0: not tested with 20 draws" in table.missing
+    assert "j milliseconds, 20 draws: seed 0: not timed" in table.missing
+
+
+def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:
+    measured = {
+        "plain": {"layers": 0, "parameters": 11_000_000, "multiply_adds": 1_800_000_000},
+        "three": {
+            "layers": 3, "parameters": 12_060_000, "multiply_adds": 1_832_000_000,
+            "saved_bytes": 2**30, "peak_bytes": None, "seconds": 0.5, "problem": "",
+        },
+    }  # fmt: skip
+    for name, found in measured.items():
+        (tmp_path / "costs" / name).mkdir(parents=True)
+        (tmp_path / "costs" / name / "cost.json").write_text(json.dumps(found))
+    jobs = [
+        job("plain", method="c", measures="cost"),
+        job("three", method="j-deep-invariant", variant="product 20", measures="cost"),
+        job("absent", method="j", variant="paired 20", measures="cost"),
+    ]
+    plan_json(tmp_path, jobs, "cost")
+    table = only(tables_of(tmp_path))
+    found = {(line.what, column.metric): cell.mean for (line, column), cell in table.cells.items()}
+    assert found["product 20", "extra_parameters"] == pytest.approx(1.06)
+    assert found["product 20", "extra_multiply_adds"] == pytest.approx(32)
+    assert found["product 20", "saved_gib"] == 1
+    printed = {(line.what, c.metric): p for (line, c), p in table.printed.items()}
+    assert printed["product 20", "extra_multiply_adds"].mean == 138.77
+    assert table.missing == ("j paired 20: not measured",)
+
+
+def test_folders_that_cannot_be_read_are_named_and_the_others_shown(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    damaged = write_run(tmp_path, "bil").path
+    (damaged / "run.json").write_text("{")
+    (tmp_path / "notes").mkdir()
+    (table,), notes = tables_of(tmp_path)
+    assert [line.method for line in table.lines] == ["erm"]
+    assert len(notes) == 1
+    assert str(damaged / "run.json") in notes[0]
+
+
+def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoredRunError, match="holds no run"):
+        tables_of(tmp_path)
+    with pytest.raises(StoredRunError, match="no folder at"):
+        tables_of(tmp_path / "nowhere")
+
+
+def test_settings_chosen_by_left_out_sources_are_the_ones_reported(tmp_path: Path) -> None:
+    sources = [name for name in PACS if name != "sketch"]
+    for rate, left_out, unseen in ((0.01, 0.8, 0.1), (0.1, 0.6, 0.9)):
+        rates = {"training.learning_rate": rate}
+        write_run(tmp_path, targets=("sketch",), target=unseen, settings=rates)
+        for name in sources:
+            write_run(
+                tmp_path, targets=(name,), sources=[s for s in sources if s != name],
+                target=left_out, settings={**rates, "data.exclude": ["sketch"]},
+            )  # fmt: skip
+    with pytest.raises(UsageError, match="would mix settings"):
+        tables_of(tmp_path)
+    table = only(tables_of(tmp_path, selection="leave-one-source-out"))
+    assert figures(table) == {("erm", "sketch"): (0.1, None, 1)}
+
+
+def test_no_torch_is_imported_for_a_table(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    program = (
+        "import sys; from bayesdg.cli import main; code = main(['table', sys.argv[1]]); "
+        "main(['verify', sys.argv[1]]); sys.exit('torch' in sys.modules or code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert b"50.00" in done.stdout
