@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from bayesdg.errors import StoredRunError
 from bayesdg.records import Record, ResultRecord, StepRecord, read_records
 from bayesdg.settings import Settings
@@ -27,6 +29,18 @@ DEEPEST = 3
 TESTS = "draws.json"
 
 
+class DrawsTest(BaseModel):
+    """What a run said about a domain under a number of weight draws, and in how many seconds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    draws: int
+    domain: str
+    num_images: int = Field(gt=0)
+    seconds: float
+    metrics: dict[str, float | None]
+
+
 @dataclass(frozen=True)
 class StoredRun:
     """What a run folder says.
@@ -37,7 +51,7 @@ class StoredRun:
         task: What it was trained on.
         identity: The settings that decide what it computed.
         records: All that is recorded.
-        tests: What it said under several numbers of draws, and how fast, where that was asked for.
+        tests: Under several numbers of draws, where that was asked for.
     """
 
     path: Path
@@ -45,7 +59,7 @@ class StoredRun:
     task: Task
     identity: Mapping[str, Any]
     records: Sequence[Record]
-    tests: Sequence[Mapping[str, Any]] = ()
+    tests: Sequence[DrawsTest] = ()
 
     @property
     def steps(self) -> list[StepRecord]:
@@ -95,14 +109,15 @@ def read_run(path: Path) -> StoredRun:
     )
 
 
-def _tests(path: Path) -> Sequence[Mapping[str, Any]]:
-    tests = read_json(path).get("tests")
-    wanted = {"draws": int, "domain": str, "num_images": int, "seconds": float, "metrics": dict}
-    for test in tests if isinstance(tests, list) else [None]:
-        for name, kind in wanted.items():
-            if not isinstance(test, dict) or not isinstance(test.get(name), kind):
-                raise StoredRunError(f"{path} is damaged: a test has no {name}")
-    return tests or ()
+def _tests(path: Path) -> tuple[DrawsTest, ...]:
+    try:
+        return tuple(map(DrawsTest.model_validate, read_json(path)["tests"]))
+    except (KeyError, TypeError):
+        raise StoredRunError(f"{path} is damaged: it holds no tests") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise StoredRunError(f"{path} is damaged: {where}: {first['msg']}") from None
 
 
 def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:

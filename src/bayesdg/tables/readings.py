@@ -115,9 +115,8 @@ def _tests(run: StoredRun, step: StepRecord) -> dict[int, dict[str, dict[str, fl
             tests.setdefault(result.draws, {})[result.domain] = dict(result.metrics)
     kept = [record.step for record in run.steps if record.best][-1:]
     for test in run.tests if kept == [step.step] else ():
-        speed = 1000 * test["seconds"] / test["num_images"]
-        metrics = {**test["metrics"], "milliseconds": speed}
-        tests.setdefault(test["draws"], {})[test["domain"]] = metrics
+        metrics = {**test.metrics, "milliseconds": 1000 * test.seconds / test.num_images}
+        tests.setdefault(test.draws, {})[test.domain] = metrics
     return tests
 
 
