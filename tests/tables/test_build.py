@@ -254,26 +254,27 @@ def test_variants_stand_in_columns_a_table_for_each_setting(tmp_path: Path) -> N
     assert figures(pi)["j source validation", "pi 0.5"] == (0.9, None, 1)
 
 
-def test_draws_stand_in_columns_a_row_for_each_metric(tmp_path: Path) -> None:
+def test_draws_stand_in_columns_a_table_for_each_metric(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "j")
     tests = [
-        {"draws": n, "domain": "photo", "num_images": 10, "seconds": 0.01 * n,
+        {"draws": n, "domain": "photo", "num_images": 10, "seconds": 0.01 * (n + 1),
          "metrics": {"accuracy": 0.5 + n / 100, "ece": 0.1}}
-        for n in (1, 10)
+        for n in (0, 10)
     ]  # fmt: skip
     (run.path / "draws.json").write_text(json.dumps({"tests": tests}))
-    plan_json(tmp_path, [job(run.path.name, method="j", test_draws=[1, 10, 20])])
-    table = only(tables_of(tmp_path))
-    assert figures(table) == {
-        ("j accuracy", "1 draws"): (0.51, None, 1),
-        ("j accuracy", "10 draws"): (0.6, None, 1),
-        ("j ece", "1 draws"): (0.1, None, 1),
-        ("j ece", "10 draws"): (0.1, None, 1),
-        ("j milliseconds", "1 draws"): (1.0, None, 1),
-        ("j milliseconds", "10 draws"): (10.0, None, 1),
+    plan_json(tmp_path, [job(run.path.name, method="j", test_draws=[0, 10, 20])])
+    (accuracy, ece, time), _ = tables_of(tmp_path)
+    for table in (accuracy, ece, time):
+        assert [c.label for c in table.columns] == ["mean weights", "10 draws", "20 draws"]
+    assert figures(accuracy) == {
+        ("j", "mean weights"): (0.5, None, 1),
+        ("j", "10 draws"): (0.6, None, 1),
     }
-    assert "j accuracy, 20 draws: seed 0: not tested with 20 draws" in table.missing
-    assert "j milliseconds, 20 draws: seed 0: not timed" in table.missing
+    assert figures(ece)["j", "10 draws"] == (0.1, None, 1)
+    assert figures(time)["j", "10 draws"] == (11.0, None, 1)
+    assert accuracy.missing == ("j, 20 draws: seed 0: not tested with 20 draws",)
+    assert time.missing == ("j, 20 draws: seed 0: not timed",)
+    assert time.title == "mine, pacs, ms an image"
 
 
 def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def _tables(
     tables = []
     for heading, points in by_heading.items():
         datasets = " and ".join(dict.fromkeys(p.column.dataset for p in points))
-        what = measure(shown[0]).label if len(shown) == 1 else ""
+        metrics_here = list(dict.fromkeys(p.column.metric for p in points))
+        what = measure(metrics_here[0]).label if len(metrics_here) == 1 else ""
         about = [plan, heading if name == "variants" else "", datasets, what]
         title = ", ".join(filter(None, [*about, f"{selection} PEEKED" if rule.peeked else ""]))
         compare = points

@@ -65,9 +65,9 @@ def cost_table(folder: Path, plan: str, entries: Sequence[Entry]) -> Table:
         frozenset(),
         1,
         tuple(missing),
-        printed=_printed(lines, used, measured),
+        printed=_printed(lines, used, measured) if dataset == paper()["cost"]["dataset"] else {},
         notes=(f"measured on {', '.join(filter(None, devices))}",) * bool(measured)
-        + ("in print: the paper's Table F.1, GPU memory of a Tesla V100",),
+        + ("in print: the paper's Table F.1 (PACS, GPU memory of a Tesla V100)",),
     )
 
 

@@ -94,15 +94,20 @@ def by_variant(entry: Entry, reading: Reading, metrics: Sequence[str]) -> Iterat
 
 
 def by_draws(entry: Entry, reading: Reading, metrics: Sequence[str]) -> Iterator[Point]:
-    """Numbers of draws at test time in columns, a row per metric."""
-    for draws in entry.test_draws:
-        for metric in metrics:
-            column = Column(entry.dataset, "+".join(entry.targets), metric, f"{draws} draws")
-            yield _point(entry, reading, column, reading.under(draws, metric), metric)
+    """Numbers of draws at test time in columns."""
+    for metric in metrics:
+        for draws in entry.test_draws:
+            label = f"{draws} draws" if draws else "mean weights"
+            column = Column(entry.dataset, "+".join(entry.targets), metric, label)
+            yield _point(entry, reading, column, reading.under(draws, metric))
 
 
 def _by_dataset(point: Point) -> str:
     return point.column.dataset
+
+
+def _by_metric(point: Point) -> str:
+    return f"{point.column.dataset}, {measure(point.column.metric).label}"
 
 
 def _by_setting(point: Point) -> str:
@@ -132,7 +137,7 @@ LAYOUTS = {
     "in-and-out": Layout(in_and_out, "none", heading=lambda point: ""),
     "metrics": Layout(by_metric, "instead"),
     "variants": Layout(by_variant, "instead", compare=False, heading=_by_setting),
-    "draws": Layout(by_draws, "instead", compare=False),
+    "draws": Layout(by_draws, "instead", compare=False, heading=_by_metric),
 }
 # What is shown where nobody asked for a metric, by layout or plan.
 METRICS = {
