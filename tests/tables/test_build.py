@@ -254,6 +254,17 @@ def test_variants_stand_in_columns_a_table_for_each_setting(tmp_path: Path) -> N
     assert figures(pi)["j source validation", "pi 0.5"] == (0.9, None, 1)
 
 
+def test_the_papers_optimum_stands_below_its_curve(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", "j")
+    variants = ["lambda_phi 1", "lambda_psi 100", "pi 0.5"]
+    jobs = [job(run.path.name, method="j", variant=name) for name in variants]
+    plan_json(tmp_path, jobs, "sensitivity")
+    tables, _ = tables_of(tmp_path)
+    for table, name in zip(tables, variants, strict=True):
+        optimum = name.replace(" ", " = ")
+        assert f"in print: Figure C.2 has its best at {optimum}" in table.notes
+
+
 def test_draws_stand_in_columns_a_table_for_each_metric(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "j")
     tests = [

@@ -57,7 +57,7 @@ def tables_of(
         raise StoredRunError(f"{folder} holds no run that can be read{why}")
     wanted = {entry.name for entries in plans.values() for entry in entries}
     spare = [entry.name for entry in found_entries(runs) if entry.name not in wanted]
-    if spare:
+    if spare and plan is None:
         notes.append(f"{len(spare)} more runs are in no plan that is shown, such as {spare[0]}")
     return tables, notes
 
@@ -174,8 +174,20 @@ def _annotated(table: Table, plan: str, layout: str) -> Table:
         printed=found,
         others={name: row for name, row in others.items() if row},
         notes=(f"chosen by {table.selection}: {rule.about}",)
-        + ((f"in print: the paper's {', '.join(sources)}",) if sources else ()),
+        + ((f"in print: the paper's {', '.join(sources)}",) if sources else ())
+        + (_printed_optimum(table) if plan == "sensitivity" else ()),
         marks=(f"PEEKED ({table.selection}): {rule.peeked}",) if rule.peeked else (),
+    )
+
+
+def _printed_optimum(table: Table) -> tuple[str, ...]:
+    """What the paper says of a curve for which it prints no figures."""
+    figure = paper()["sensitivity"]
+    varied = table.columns[0].label.rpartition(" ")[0]
+    return tuple(
+        f"in print: {figure['source']} has its best at {varied} = {value['best']:g}"
+        for name, value in figure.items()
+        if name.rpartition(".")[2] == varied
     )
 
 

@@ -56,6 +56,8 @@ def cost_table(folder: Path, plan: str, entries: Sequence[Entry]) -> Table:
     lines = tuple(dict.fromkeys(Line(e.method, e.preset, e.variant) for e in entries))
     used = tuple(c for c in columns if any(place[1] == c for place in cells))
     devices = dict.fromkeys(str(found.get("device", "")) for found in measured.values())
+    is_the_papers = dataset == paper()["cost"]["dataset"]
+    printed = _printed(lines, used, measured) if is_the_papers else {}
     return Table(
         f"{plan}, {dataset}, one training step",
         "",
@@ -65,9 +67,9 @@ def cost_table(folder: Path, plan: str, entries: Sequence[Entry]) -> Table:
         frozenset(),
         1,
         tuple(missing),
-        printed=_printed(lines, used, measured) if dataset == paper()["cost"]["dataset"] else {},
+        printed=printed,
         notes=(f"measured on {', '.join(filter(None, devices))}",) * bool(measured)
-        + ("in print: the paper's Table F.1 (PACS, GPU memory of a Tesla V100)",),
+        + ("in print: the paper's Table F.1, GPU memory of a Tesla V100",) * bool(printed),
     )
 
 
