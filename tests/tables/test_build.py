@@ -227,6 +227,25 @@ def job(run: str, target: str = "photo", **values: object) -> dict[str, object]:
     }  # fmt: skip
 
 
+def test_of_two_copies_of_a_planned_run_that_of_the_bench_counts(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", target=0.6)
+    write_run(tmp_path / "a-copy", target=0.7)
+    write_run(tmp_path / "the-copy", target=0.8)
+    plan_json(tmp_path, [job(run.path.name)])
+    assert list(figures(only(tables_of(tmp_path))).values()) == [(0.6, None, 1)]
+
+
+@pytest.mark.parametrize("test_draws", [[], [0]])
+def test_the_comparison_of_uncertainties_has_a_column_of_times_where_they_were_taken(
+    tmp_path: Path, test_draws: list[int]
+) -> None:
+    run = write_run(tmp_path / "runs", target={"accuracy": 0.5, "nll": 1.0})
+    plan_json(tmp_path, [job(run.path.name, test_draws=test_draws)], "uncertainty")
+    columns = [column.metric for column in only(tables_of(tmp_path)).columns]
+    assert columns[:4] == ["accuracy", "nll", "ece", "aurc"]
+    assert ("milliseconds" in columns) == bool(test_draws)
+
+
 def test_a_plan_knows_what_is_missing(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs")
     write_run(tmp_path / "runs", "bil")

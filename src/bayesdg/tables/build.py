@@ -73,9 +73,11 @@ def _tables(
     if not entries:
         return []
     asked = metrics or METRICS.get(plan, ())
+    if not metrics and not any(entry.test_draws for entry in entries):
+        asked = [metric for metric in asked if metric != "milliseconds"]  # nothing was timed
     rule = RULES[selection]
     readings = {
-        entry.name: Reading(problem="no run") if entry.run is None else read_under(entry.run, rule)
+        entry.key: Reading(problem="no run") if entry.run is None else read_under(entry.run, rule)
         for entry in entries
     }
     if rule.over_runs:
@@ -89,7 +91,7 @@ def _tables(
         raise UsageError(f"a table with {name} in columns shows one metric; give one --metric")
     by_heading: dict[str, list[Point]] = defaultdict(list)
     for entry in entries:
-        for point in layout.points(entry, readings[entry.name], shown):
+        for point in layout.points(entry, readings[entry.key], shown):
             by_heading[layout.heading(point)].append(point)
     tables = []
     for heading, points in by_heading.items():
@@ -125,7 +127,7 @@ def _with_chosen_settings(
         about = (entry.dataset, entry.targets, entry.method, entry.preset)
         if about not in chosen:
             why = "not every source domain was left out in a run of its own"
-            readings[entry.name] = replace(readings[entry.name], problem=why)
+            readings[entry.key] = replace(readings[entry.key], problem=why)
         elif entry.variant if entry.run is None else entry.run.path not in winners:
             continue
         kept.append(replace(entry, variant=""))

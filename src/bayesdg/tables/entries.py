@@ -50,6 +50,11 @@ class Entry:
     test_draws: tuple[int, ...] = ()
     measures: str = "accuracy"
 
+    @property
+    def key(self) -> str:
+        """Tells entries apart: copies of a run have the same name."""
+        return self.name if self.run is None else str(self.run.path)
+
 
 def entry_of(run: StoredRun) -> Entry:
     """A run that is wanted because it is there."""
@@ -86,7 +91,9 @@ def planned(folder: Path, runs: Iterable[StoredRun], plan: str | None) -> dict[s
         raise StoredRunError(f"{folder / PLAN} is damaged: it holds no plans")
     if plan is not None:
         plans = {plan: choose("plan", plan, plans, str(folder / PLAN))}
-    by_name = {run.path.name: run for run in runs}
+    # What the bench itself has written comes last: it counts, and not a copy elsewhere.
+    own = folder / "runs"
+    by_name = {run.path.name: run for run in sorted(runs, key=lambda r: r.path.parent == own)}
     try:
         return {
             name: [_planned(job, by_name.get(job["run"])) for job in content["jobs"]]
