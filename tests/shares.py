@@ -206,6 +206,7 @@ LEARNERS = [
     # the released code's; batches of a single domain.
     *(("paper", method, "joint") for method in ("bil", "i")),
     *(("released", method, "grouped") for method in ("bil", "f", "erm")),
+    ("default", "dropout", "joint"),
 ]
 
 

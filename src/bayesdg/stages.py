@@ -117,6 +117,10 @@ class ModelSettings(Stage):
     combine: Literal["product", "paired"] = Field(
         "paired", description="every draw of one layer with every other's, or one joint draw"
     )
+    dropout: float = Field(
+        0.2, gt=0, lt=1, description="rate of the method dropout, before phi and before psi"
+    )
+    members: int = Field(5, ge=2, le=100, description="networks of the method ensemble")
     pi: float = Field(0.5, gt=0, lt=1, description="share of the narrow Gaussian in the prior")
     std1: float = Field(0.1, gt=0, description="the narrow Gaussian of the prior")
     std2: float = Field(1.5, gt=0, description="the wide Gaussian of the prior")

@@ -79,7 +79,7 @@ def test_layers_with_chance_of_their_own_repeat_themselves_and_leave_torchs_gene
 
 
 @pytest.mark.parametrize("preset", ["paper", "released", "default"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [m for m, row in METHODS.items() if row.made_of is None])
 def test_every_row_trains_under_every_preset(
     tiny_dataset: DomainDataset, method: str, preset: str
 ) -> None:

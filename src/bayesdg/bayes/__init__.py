@@ -1,4 +1,4 @@
-"""Gaussian weights, their priors and the layers that are made of them."""
+"""Layers with a distribution over their weights, and priors of Gaussian ones."""
 
 from bayesdg.bayes.distributions import (
     KL_ESTIMATORS,
@@ -9,12 +9,16 @@ from bayesdg.bayes.distributions import (
     monte_carlo_kl,
     quadrature_kl,
 )
+from bayesdg.bayes.dropout import DropoutLinear
+from bayesdg.bayes.laplace import LaplaceLinear
 from bayesdg.bayes.layers import BayesLinear, WeightDraw
 
 __all__ = [
     "KL_ESTIMATORS",
     "BayesLinear",
+    "DropoutLinear",
     "GaussianPrior",
+    "LaplaceLinear",
     "Prior",
     "ScaleMixturePrior",
     "WeightDraw",

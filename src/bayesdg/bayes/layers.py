@@ -32,14 +32,26 @@ class WeightDraw:
     Attributes:
         weight: (num, out, in).
         bias: (num, out), or None.
-        weight_noise: Standard normal, the shape of weight.
+        weight_noise: Standard normal, the shape of weight; None where no KL is taken from it.
         bias_noise: Standard normal, the shape of bias, or None.
     """
 
     weight: Tensor
     bias: Tensor | None
-    weight_noise: Tensor
-    bias_noise: Tensor | None
+    weight_noise: Tensor | None = None
+    bias_noise: Tensor | None = None
+
+    def activations(self, x: Tensor) -> Tensor:
+        """(num, R, out): of x (R, in), which every draw sees, or (num, R, in), its own rows each.
+
+        All in one matrix product.
+        """
+        if x.dim() == 2:
+            bias = None if self.bias is None else self.bias.flatten()
+            stacked = functional.linear(x, self.weight.flatten(0, 1), bias)
+            return stacked.unflatten(-1, self.weight.shape[:2]).transpose(0, 1)
+        product = torch.bmm(x, self.weight.transpose(1, 2))
+        return product if self.bias is None else product + self.bias.unsqueeze(1)
 
 
 class BayesLinear(nn.Module):
@@ -81,12 +93,12 @@ class BayesLinear(nn.Module):
         """`num` independent draws of all weights, differentiable in mu and rho."""
         if num < 1:
             raise UsageError(f"num is {num}, at least one draw is needed")
-        weight_noise = _noise(num, self.weight_mu, generator)
+        weight_noise = standard_normal(num, self.weight_mu, generator)
         weight = torch.addcmul(self.weight_mu, self.weight_sigma, weight_noise)
         sigma = self.bias_sigma
         if self.bias_mu is None or sigma is None:
             return WeightDraw(weight, None, weight_noise, None)
-        bias_noise = _noise(num, self.bias_mu, generator)
+        bias_noise = standard_normal(num, self.bias_mu, generator)
         bias = torch.addcmul(self.bias_mu, sigma, bias_noise)
         return WeightDraw(weight, bias, weight_noise, bias_noise)
 
@@ -102,13 +114,7 @@ class BayesLinear(nn.Module):
         """
         if draw is None:
             return functional.linear(x, self.weight_mu, self.bias_mu)
-        if x.dim() == 2:
-            num = draw.weight.shape[0]
-            bias = None if draw.bias is None else draw.bias.flatten()
-            stacked = functional.linear(x, draw.weight.flatten(0, 1), bias)
-            return stacked.unflatten(-1, (num, self.out_features)).transpose(0, 1)
-        product = torch.bmm(x, draw.weight.transpose(1, 2))
-        return product if draw.bias is None else product + draw.bias.unsqueeze(1)
+        return draw.activations(x)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the activation over q(W), in closed form (paper, eq. 8).
@@ -170,5 +176,6 @@ class BayesLinear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={bias}"
 
 
-def _noise(num: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+def standard_normal(num: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(num, ...) noise of the shape, type and device of `like`."""
     return torch.randn(num, *like.shape, generator=generator, dtype=like.dtype, device=like.device)

@@ -123,7 +123,7 @@ class TrainingProgress:
                     if not messages.is_terminal:
                         where = f"{name}: step {record.step} of {steps}"
                         self._line(f"{where}, {speed}, {note}, source {validation}")
-                for task in bar:
+                for task in bar[-1:]:  # of the part at hand, where a run is made of several
                     self._bars.update(
                         task, completed=record.step, speed=speed, note=f"{validation}  {note}"
                     )
@@ -158,6 +158,8 @@ def terms_in_words(record: StepRecord) -> str:
     >>> terms_in_words(StepRecord(1, 0.0, {"nll": 0.5, "kl_psi": None}, 1.25, 0.1, 0.0))
     'loss 1.250 (nll 0.5, kl_psi none)'
     """
+    if not record.terms:
+        return "put together"
     terms = ", ".join(
         f"{name} {'none' if value is None else format(value, '.3g')}"
         for name, value in record.terms.items()

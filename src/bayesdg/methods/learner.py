@@ -51,6 +51,10 @@ class Learner(nn.Module, ABC):
     def answer(self, images: Tensor, draw: Any) -> Answer:
         """About (R, C, H, W) images under one draw, which may serve many calls."""
 
+    def num_draws(self, asked: int) -> int:
+        """How many draws an answer is made of when so many are asked for; 0 for a single one."""
+        return asked
+
     def share_among(self, ranks: Ranks) -> None:
         """From now on episodes are shares, and terms average over ranks to those of the whole."""
         if ranks.size > 1:
@@ -93,11 +97,15 @@ class LastLayers(Learner):
         features = list(output.features.values())[-1].mean
         return Answer(output.logits, features.mean(0) if features.dim() == 3 else features)
 
+    def num_draws(self, asked: int) -> int:
+        """None where no layer has any."""
+        return asked if self.network.is_drawn else 0
+
     def share_among(self, ranks: Ranks) -> None:
         """Batch norm and invariance look at the images of all ranks."""
         if ranks.size > 1:
             share_batch_norm(self.network, ranks)
-            self.network.is_shared = True
+            self.network.ranks = ranks
             self.objective = replace(self.objective, ranks=ranks)
 
     def heavy_parts(self) -> Sequence[nn.Module]:
@@ -113,6 +121,38 @@ class LastLayers(Learner):
                 found[f"sigma_{name}_min"] = float(sigma.min())
                 found[f"sigma_{name}_max"] = float(sigma.max())
         return found
+
+
+class Ensemble(Learner):
+    """Networks that were trained apart and answer together; each of them is a draw."""
+
+    def __init__(self, members: Sequence[LastLayers]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.batching = members[0].batching
+
+    def terms(self, episode: Episode, generator: torch.Generator) -> Terms:
+        """None: the members are trained by themselves."""
+        raise UsageError("an ensemble is not trained but put together from trained members")
+
+    def draw(self, num: int, generator: torch.Generator) -> None:
+        """There is nothing to draw: all members answer, always."""
+
+    def answer(self, images: Tensor, draw: None) -> Answer:
+        """The members' logits above, and their features beside each other."""
+        answers = [member.answer(images, {}) for member in self.parts()]
+        return Answer(
+            torch.cat([answer.logits for answer in answers]),
+            torch.cat([answer.features for answer in answers], dim=-1),
+        )
+
+    def num_draws(self, asked: int) -> int:
+        """The members."""
+        return len(self.members)
+
+    def parts(self) -> list[LastLayers]:
+        """The members, as what they are."""
+        return [member for member in self.members if isinstance(member, LastLayers)]
 
 
 def build_learner(
@@ -142,9 +182,15 @@ def build_learner(
             stacklevel=2,
         )
         invariant = ()
-    network = build_network(
-        method, settings.model, num_classes, in_channels, settings.seed, mean, std
-    )
-    objective = Objective(invariant, settings.objective)
     batching: Batching = "episode" if invariant else settings.episode.without_invariance
-    return LastLayers(network, objective, settings.model.draws, batching)
+
+    def last_layers() -> LastLayers:
+        network = build_network(
+            method, settings.model, num_classes, in_channels, settings.seed, mean, std
+        )
+        objective = Objective(invariant, settings.objective)
+        return LastLayers(network, objective, settings.model.draws, batching)
+
+    if method.uncertainty == "ensemble":
+        return Ensemble([last_layers() for _ in range(settings.model.members)])
+    return last_layers()

@@ -3,6 +3,9 @@
 psi is the classifier, the last layer; phi the last layer of the feature extractor before it.
 Each is a point estimate or Bayesian, and each is made domain-invariant or not. This file knows
 no network and no objective; it imports no torch.
+
+Behind the rows stand what people would take instead: a deep ensemble, Monte Carlo dropout and a
+Laplace approximation, each made of the baseline.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from typing import Literal
 from bayesdg.names import choose
 
 PriorKind = Literal["mixture", "standard"]
+# What is drawn for a prediction: the weights of the layers with a tick, masks over the inputs of
+# the last layers, whole networks, or a psi from a Gaussian that was fitted after training.
+Uncertainty = Literal["layers", "dropout", "ensemble", "laplace"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,9 @@ class Method:
         phi: The last layer of the feature extractor.
         phi_prime: One more layer before phi (Table 3), or None.
         prior: Of all Bayesian weights: the scale mixture of eq. 12, or N(0, 1) (Table 2).
+        uncertainty: What is drawn for a prediction.
+        made_of: The method of the trained runs that it is put together from; None for a method
+            that is trained itself.
         about: One line for people.
     """
 
@@ -39,6 +48,8 @@ class Method:
     phi: Layer
     phi_prime: Layer | None = None
     prior: PriorKind = "mixture"
+    uncertainty: Uncertainty = "layers"
+    made_of: str | None = None
     about: str = ""
 
     @property
@@ -54,8 +65,8 @@ class Method:
 
     @property
     def is_bayesian(self) -> bool:
-        """Whether any weight has a distribution."""
-        return any(layer.bayes for layer in self.layers.values())
+        """Whether an answer is an average over draws."""
+        return self.uncertainty != "layers" or any(layer.bayes for layer in self.layers.values())
 
 
 POINT = Layer()
@@ -81,14 +92,22 @@ ROWS = {
     "n": Method(psi=POINT_INV, phi=BAYES_INV, about="g with a deterministic invariant classifier"),
 }
 J = ROWS["j"]
+ERM = replace(ROWS["a"], about="empirical risk minimisation, row a")
 METHODS = {
-    "erm": replace(ROWS["a"], about="empirical risk minimisation, row a"),
+    "erm": ERM,
     "bil": replace(J, about="Bayesian invariant learning, row j"),
     **ROWS,
     "j-standard-prior": replace(J, prior="standard", about="row j with the prior N(0, 1)"),
     "j-deep": replace(J, phi_prime=BAYES, about="row j after a Bayesian phi'"),
     "j-deep-invariant": replace(
         J, phi_prime=BAYES_INV, about="row j after a Bayesian invariant phi'"
+    ),
+    "ensemble": replace(
+        ERM, uncertainty="ensemble", made_of="erm", about="deep ensemble: 5 runs of erm"
+    ),
+    "dropout": replace(ERM, uncertainty="dropout", about="erm with Monte Carlo dropout"),
+    "laplace": replace(
+        ERM, uncertainty="laplace", made_of="erm", about="erm, then a Gaussian around its psi"
     ),
 }
 

@@ -12,12 +12,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bayesdg.bayes import BayesLinear, GaussianPrior, Prior, ScaleMixturePrior, WeightDraw
+from bayesdg.bayes import (
+    BayesLinear,
+    DropoutLinear,
+    GaussianPrior,
+    LaplaceLinear,
+    Prior,
+    ScaleMixturePrior,
+    WeightDraw,
+)
 from bayesdg.chance import stream_seed
 from bayesdg.errors import UsageError
-from bayesdg.methods.rows import Method
+from bayesdg.methods.rows import Layer, Method
 from bayesdg.models.backbones import build_backbone
 from bayesdg.models.style import StyleMixing
+from bayesdg.ranks import ALONE
 from bayesdg.stages import ModelSettings
 
 
@@ -35,7 +44,9 @@ class Features:
     variance: Tensor | None
 
 
-# Draws of the weights of each Bayesian layer, by its name; empty for the mean weights.
+# Layers that have more than one answer.
+DRAWN = (BayesLinear, DropoutLinear, LaplaceLinear)
+# Draws of the weights of each such layer, by its name; empty for the mean weights.
 Draws = Mapping[str, WeightDraw]
 
 
@@ -75,16 +86,25 @@ class Network(nn.Module):
         self.heads = heads
         self.prior = prior
         self.settings = settings
-        # Whether other processes hold parts of each group; see share_batch_norm.
-        self.is_shared = False
+        # Other processes may hold parts of each group; see share_batch_norm.
+        self.ranks = ALONE
         self.style = StyleMixing(backbone, settings) if settings.style_mixing else None
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether any layer has draws."""
+        return any(isinstance(head, DRAWN) for head in self.heads.values())
+
     def draw(self, num: int, generator: torch.Generator | None = None) -> Draws:
-        """`num` draws of every Bayesian layer; none for 0, or where no layer is Bayesian."""
+        """`num` draws of every layer that has any; none for 0.
+
+        None of dropout while training: there every image has a mask of its own.
+        """
+        kinds = (BayesLinear,) if self.training else DRAWN
         return {
             name: head.draw(num, generator)
             for name, head in self.heads.items()
-            if num and isinstance(head, BayesLinear)
+            if num and isinstance(head, kinds)
         }
 
     def forward(
@@ -98,7 +118,7 @@ class Network(nn.Module):
 
         Args:
             images: (R, C, H, W), uint8, or float in the range 0..1; normalised here.
-            draws: Weight draws per Bayesian layer, or what `draw` returned; 0 for the mean
+            draws: Weight draws per layer that has any, or what `draw` returned; 0 for the mean
                 weights. Outside of training draws are paired whatever the settings say: the
                 expectation is the same.
             generator: Source of all chance.
@@ -126,7 +146,7 @@ class Network(nn.Module):
                 x = self._activations(head, x, draw)
                 x = functional.relu(x) if depth < last else x
             else:
-                x = head(x)
+                x = self._not_bayesian(head, x, drawn.get(name), generator)
                 if depth < last:
                     x = functional.relu(x)
                     features[name] = Features(x, None)
@@ -143,7 +163,7 @@ class Network(nn.Module):
         if groups is not None and self.training and self.settings.batch_norm == "grouped":
             apart = [part for part in images.split(list(groups)) if len(part)]
             # A single image has no statistics of its own, unless other processes have more.
-            if self.is_shared or min(map(len, apart)) > 1:
+            if self.ranks.size > 1 or min(map(len, apart)) > 1:
                 parts = apart
         return torch.cat([self.backbone(part) for part in parts])
 
@@ -155,6 +175,19 @@ class Network(nn.Module):
             every_pair: Tensor = head(x.flatten(0, 1), draw)
             return every_pair.unflatten(1, x.shape[:2]).flatten(0, 1)
         return head(x, draw)
+
+    def _not_bayesian(
+        self,
+        head: nn.Module,
+        x: Tensor,
+        draw: WeightDraw | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """(R, in) or (S, R, in) -> (R, out), or (S, R, out) under draws."""
+        if isinstance(head, DropoutLinear) and self.training:
+            return head.dropped(x, generator, self.ranks)
+        activations: Tensor = head(x) if draw is None else head(x, draw)
+        return activations
 
     def _kl(self, head: BayesLinear, draw: WeightDraw | None) -> Tensor:
         if self.settings.kl == "monte-carlo":
@@ -190,10 +223,22 @@ def build_network(
             if name == "phi" and not (layer.bayes or layer.invariant or settings.equal_depth):
                 continue
             out_features = num_classes if name == "psi" else width
-            kind = BayesLinear if layer.bayes else nn.Linear
-            heads[name] = kind(width, out_features)
+            heads[name] = _head(method, name, layer, (width, out_features), settings.dropout)
     prior: Prior = GaussianPrior(1.0)
     if method.prior == "mixture":
         prior = ScaleMixturePrior(settings.pi, settings.std1, settings.std2)
     pixel_mean, pixel_std = (torch.tensor(x).expand(in_channels).clone() for x in (mean, std))
     return Network(backbone, heads, prior, settings, pixel_mean, pixel_std)
+
+
+def _head(
+    method: Method, name: str, layer: Layer, size: tuple[int, int], dropout: float
+) -> nn.Module:
+    """A last layer of `size` (in, out); point layers begin with the same weights in every kind."""
+    if layer.bayes:
+        return BayesLinear(*size)
+    if method.uncertainty == "dropout":
+        return DropoutLinear(*size, dropout)
+    if method.uncertainty == "laplace" and name == "psi":
+        return LaplaceLinear(*size)
+    return nn.Linear(*size)

@@ -112,7 +112,7 @@ class Run:
             for names in (self.task.sources, self.task.targets)
         )
         used = self.settings.prediction.draws if draws is None else draws
-        used = used if self.settings.row.is_bayesian else 0
+        used = self.learner.num_draws(used)
         evaluation = Evaluation(self.learner, used, self.task.known_classes, sources)
         parts = [part for d in sources.values() for part in evaluation.domain(d, "source")]
         parts += [part for d in targets.values() for part in evaluation.domain(d, "target")]
@@ -189,17 +189,22 @@ def _subject(record: Record) -> tuple[object, ...] | None:
     return None
 
 
+def empty_learner(settings: Settings, task: Task) -> Learner:
+    """To be filled with trained weights; the pretrained ones they began with are not needed."""
+    bare = settings.replace({"model.pretrained": False, "model.weights": None})
+    return build_learner(
+        bare, len(task.classes), task.image_shape[0], num_sources=len(task.sources)
+    )
+
+
 def load_run(path: Path | str, device: str = "cpu") -> Run:
     """A run that is done, ready to predict."""
     path = expanded(path)
     settings = about.read_settings(path)
     task = about.read_about(path).task
-    # The weights are in the folder: the pretrained ones they began with are not needed again.
-    bare = settings.replace({"model.pretrained": False, "model.weights": None})
-    learner = build_learner(
-        bare, len(task.classes), task.image_shape[0], num_sources=len(task.sources)
-    )
-    if not is_finished(path) and (path / about.CHECKPOINTS).exists():
+    learner = empty_learner(settings, task)
+    begun = (path / about.CHECKPOINTS).exists() or settings.row.made_of is not None
+    if begun and not is_finished(path):
         raise StoredRunError(f"{path} is not done yet; the command that began it goes on with it")
     weights = checkpoint.read_checkpoint(path).get(WEIGHTS, b"")
     try:

@@ -17,6 +17,7 @@ from bayesdg.records import Record, StartRecord
 from bayesdg.settings import Settings
 from bayesdg.training import checkpoint
 from bayesdg.training.about import CHECKPOINTS, Task, now, run_name, versions
+from bayesdg.training.composed import compose
 from bayesdg.training.engine import Engine, device_name, explained
 from bayesdg.training.folder import RunFolder, is_finished
 from bayesdg.training.judge import Judge
@@ -54,10 +55,18 @@ def train(
     split = dataset.split(targets)
     task = _task(dataset, split)
     looking = settings.training.evaluate_target
+    name = run_name(dataset.name, task.targets, settings)
+    path = None if out is None else expanded(out) / name
+    if settings.row.made_of is not None:
+        run = compose(
+            settings, task, split, path,
+            lambda part, heard: train(dataset, part, task.targets, out, on_record, heard),
+            lambda engine: _start_record(engine, settings, 0),
+            on_record, signals,
+        )  # fmt: skip
+        return _evaluated(run, dataset, looking != "never")
     with ExitStack() as stack:
         engine = stack.enter_context(Engine(settings))
-        name = run_name(dataset.name, task.targets, settings)
-        path = None if out is None else expanded(out) / name
         if path is None:
             signals = Signals()
         elif signals is None:
