@@ -62,6 +62,13 @@ class StoredImages:
         return torch.from_numpy(self.pixels[index.cpu().numpy()])
 
 
+def file_of(images: Images, row: int) -> str | None:
+    """Path, below the data set's folder, of the file an image was decoded from, if it was."""
+    if isinstance(images, Rows):
+        return file_of(images.images, int(images.rows[row]))
+    return images.files[row][0] if isinstance(images, StoredImages) and images.files else None
+
+
 def folder_dataset(
     name: str,
     root: Path,

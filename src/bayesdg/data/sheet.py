@@ -46,7 +46,7 @@ def contact_sheet(
         write.text((GAP, top), heading, fill="black", font=font)
         for column, (picture, position) in enumerate(zip(pixels, chosen, strict=True)):
             left = GAP + column * (CELL + GAP)
-            sheet.paste(_picture(picture), (left, top + HEADING))
+            sheet.paste(cell(picture), (left, top + HEADING))
             name = shown(dataset.classes[int(images.labels[position])])
             place = (left, top + HEADING + CELL + 1)
             write.text(place, name[:16], fill="black", font=font)
@@ -64,7 +64,7 @@ def _classes_in_turn(labels: Tensor, num: int) -> Tensor:
     return torch.tensor(order[:num], dtype=torch.int64)
 
 
-def _picture(pixels: Tensor) -> Image.Image:
+def cell(pixels: Tensor) -> Image.Image:
     """(C, H, W) uint8, or float in 0..1 -> a cell."""
     if pixels.dtype != torch.uint8:
         pixels = (pixels.clamp(0, 1) * 255).round().to(torch.uint8)

@@ -45,21 +45,12 @@ class Evaluation:
         self.density = self._fit_density(sources)
 
     def domain(self, domain: Domain, role: Literal["source", "target"]) -> Iterator[PredictedPart]:
-        """Its known images and, if there are any, those of unknown classes.
-
-        Targets are judged on their test images; sources too, where those are held out, and on
-        their validation images where the protocol tests on everything (PACS).
-        """
-        part: Literal["test", "val"]
-        part = "test" if role == "target" or domain.held_out_test else "val"
-        images: ImageSet = getattr(domain, part)
-        known = torch.isin(images.labels, self.known_classes)
-        if not known.any():
-            raise DataError(f"no {part} image of {domain.name} is of a class that was trained on")
-        key = PartKey(domain.name, role, part)
-        yield self._part(key, _chosen(images, known), images.labels[known])
-        if not known.all():
-            yield self.unknown(domain.name, _chosen(images, ~known), role)
+        """What is said about each of its `judged_parts`."""
+        for key, images in judged_parts(domain, role, self.known_classes):
+            if key.part == "unknown":
+                yield self.unknown(domain.name, images.images, role)
+            else:
+                yield self._part(key, images.images, images.labels)
 
     def unknown(
         self, name: str, images: Images, role: Literal["source", "target", "other"] = "other"
@@ -91,8 +82,30 @@ class Evaluation:
         return FeatureDensity.fit(np.concatenate(features), np.concatenate(labels))
 
 
-def _chosen(images: ImageSet, mask: Tensor) -> Images:
-    return images.images if mask.all() else Rows(images.images, mask.nonzero().squeeze(1))
+def judged_parts(
+    domain: Domain, role: Literal["source", "target"], known_classes: Tensor
+) -> Iterator[tuple[PartKey, ImageSet]]:
+    """The images a run is judged on: those of known classes and, if there are any, the others.
+
+    Of targets the test images; of sources too, where those are held out, and their validation
+    images where the protocol tests on everything (PACS).
+    """
+    part: Literal["test", "val"]
+    part = "test" if role == "target" or domain.held_out_test else "val"
+    images: ImageSet = getattr(domain, part)
+    known = torch.isin(images.labels, known_classes)
+    if not known.any():
+        raise DataError(f"no {part} image of {domain.name} is of a class that was trained on")
+    yield PartKey(domain.name, role, part), _chosen(images, known)
+    if not known.all():
+        yield PartKey(domain.name, role, "unknown"), _chosen(images, ~known)
+
+
+def _chosen(images: ImageSet, mask: Tensor) -> ImageSet:
+    if mask.all():
+        return images
+    rows = mask.nonzero().squeeze(1)
+    return ImageSet(Rows(images.images, rows), images.labels[rows])
 
 
 def _single(values: NDArray[np.float64]) -> NDArray[np.float32]:

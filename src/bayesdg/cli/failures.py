@@ -1,0 +1,136 @@
+"""`bayesdg failures`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from bayesdg.cli.data import AsJson, Root, bar
+from bayesdg.cli.terminal import console, messages
+from bayesdg.errors import BayesdgError, StoredRunError, UsageError
+from bayesdg.names import choose
+
+if TYPE_CHECKING:
+    from bayesdg.data import DomainDataset, ImageSet
+    from bayesdg.evaluate.failures import Failure
+    from bayesdg.evaluate.stored import PartKey, PredictedPart
+    from bayesdg.settings import Settings
+    from bayesdg.training.about import Task
+
+
+def failures(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was evaluated.")],
+    num: Annotated[int, typer.Option(min=1, max=100, help="Images of each kind per domain.")] = 8,
+    domain: Annotated[list[str] | None, typer.Option(help="Only this domain; repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A PNG to write, with the pictures.")] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=0, help="Of which predictions; the most draws without.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Where the data set lies now, if it was moved.")
+    ] = None,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the most confident mistakes and the least sure answers of every domain."""
+    from bayesdg.evaluate.failures import failures as find
+    from bayesdg.training.about import read_about, read_settings
+
+    task, settings = read_about(run).task, read_settings(run)
+    parts = stored_parts(run, draws, domain)
+    found = find(parts, num)
+    try:
+        with messages.status("loading torch"):
+            from bayesdg.evaluate.gallery import gallery, images_of
+        images = images_of(_dataset(data, root, task, settings), task.known_classes, parts)
+    except BayesdgError as error:
+        if out is not None or data is not None:
+            raise
+        messages.print(f"no file names: {error}", markup=False, soft_wrap=True)
+        images = {}
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        gallery(found, images, task.classes).save(out, format="PNG")
+    rows = [_row(failure, images, task.classes) for failure in found]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+    else:
+        _print(rows)
+        if out is not None:
+            typer.echo(f"written to {out}")
+
+
+def stored_parts(
+    run: Path, draws: int | None, domains: Sequence[str] | None
+) -> list[PredictedPart]:
+    """Predictions that `bayesdg evaluate` has left, of some domains or all."""
+    from bayesdg.evaluate.stored import predictions_path, read_predictions, stored_draws
+
+    there = stored_draws(run)
+    if not there:
+        raise StoredRunError(f"no predictions in {run}; bayesdg evaluate {run} makes them")
+    if draws is not None and draws not in there:
+        raise UsageError(
+            f"no predictions of {draws} draws in {run}; there are those of "
+            f"{', '.join(map(str, there))}"
+        )
+    parts = read_predictions(predictions_path(run, there[-1] if draws is None else draws))
+    names = {part.key.domain: part.key.domain for part in parts}
+    wanted = [choose("domain", name, names, str(run)) for name in domains or names]
+    return [part for part in parts if part.key.domain in wanted]
+
+
+def _dataset(data: str | None, root: Path | None, task: Task, settings: Settings) -> DomainDataset:
+    from bayesdg.data import load_dataset
+
+    with bar("decoding") as decoding:
+        return load_dataset(data or task.place or task.dataset, root, settings.data, decoding)
+
+
+def _row(
+    failure: Failure, images: Mapping[PartKey, ImageSet], classes: Sequence[str]
+) -> dict[str, Any]:
+    """For a program: names instead of numbers."""
+    file = None
+    if failure.key in images:
+        from bayesdg.data.folders import file_of
+
+        file = file_of(images[failure.key].images, failure.row)
+    top = zip(failure.classes, failure.probabilities, strict=True)
+    return {
+        **dataclasses.asdict(failure.key),
+        "kind": failure.kind,
+        "row": failure.row,
+        "file": file,
+        "class": None if failure.label < 0 else classes[failure.label],
+        "right": failure.is_right,
+        "top": [{"class": classes[label], "probability": p} for label, p in top],
+        "entropy": failure.entropy,
+        "epistemic": failure.epistemic,
+    }
+
+
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("domain", "kind", "image", "is", "first guess", "second guess"):
+        table.add_column(column, overflow="fold")  # nothing is cut where lines are short
+    for column in ("H", "MI"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        guesses = [f"{guess['probability']:.3f} {guess['class']}" for guess in row["top"]]
+        image = row["file"] or f"{row['part']} {row['row']}"
+        is_ = "(unknown class)" if row["class"] is None else row["class"]
+        table.add_row(
+            *map(escape, (row["domain"], row["kind"], image, is_, *guesses)),
+            f"{row['entropy']:.2f}", f"{row['epistemic']:.2f}",
+        )  # fmt: skip
+    console.print(table)
+    typer.echo("H: entropy, MI: what of it comes from the weights; both in nats")
