@@ -16,6 +16,7 @@ from rich.markup import escape
 from bayesdg import __version__
 from bayesdg.cli.data import data_app
 from bayesdg.cli.evaluate import evaluate
+from bayesdg.cli.export import export
 from bayesdg.cli.failures import failures
 from bayesdg.cli.methods import methods
 from bayesdg.cli.quickstart import quickstart
@@ -40,6 +41,7 @@ app.command()(evaluate)
 app.command()(table)
 app.command()(verify)
 app.command()(failures)
+app.command()(export)
 app.command()(methods)
 app.add_typer(data_app, name="data")
 

@@ -90,7 +90,7 @@ def caption(failure: Failure, classes: Sequence[str]) -> Iterator[tuple[str, str
     yield f"is {class_name(failure.label, classes)}", "black"
     for label, probability in zip(failure.classes, failure.probabilities, strict=True):
         colour = RIGHT if label == failure.label else WRONG
-        yield f"{probability:.3f} {class_name(label, classes)}", colour
+        yield f"{probability:.1%}  {class_name(label, classes)}", colour
     yield f"H {failure.entropy:.2f}, MI {failure.epistemic:.2f}", "dimgrey"
 
 

@@ -80,17 +80,32 @@ def summarise(logits: Tensor, keep_draws: bool = False) -> Predictions:
     # In double precision, which some devices lack.
     logits = (logits if logits.device.type == "cuda" else logits.cpu()).double()
     log_p = logits.log_softmax(-1)
+    energy = -logits.logsumexp(-1).mean(0)
+    summary = (*moments_over_draws(log_p), energy)
+    found = Predictions(*(part.cpu().numpy() for part in summary))
+    return dataclasses.replace(found, per_draw=log_p.cpu().numpy()) if keep_draws else found
+
+
+def moments_over_draws(log_p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(S, n, K) log p(class | image, draw) -> what `Predictions` has of it, in its order.
+
+    Returns:
+        Log of the mean probabilities, (n, K); total, aleatoric and epistemic uncertainty and the
+        variation ratio, (n,) each.
+    """
     mean = log_p.logsumexp(0) - math.log(len(log_p))
     total = _entropy(mean)
     aleatoric = _entropy(log_p).mean(0)
     # Never negative in exact arithmetic; a single draw gives 0.
     epistemic = (total - aleatoric).clamp_min(0)
     votes = torch.nn.functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).sum(0)
-    variation_ratio = 1 - votes.amax(-1) / len(log_p)
-    energy = -logits.logsumexp(-1).mean(0)
-    summary = (mean, total, aleatoric, epistemic, variation_ratio.double(), energy)
-    found = Predictions(*(part.cpu().numpy() for part in summary))
-    return dataclasses.replace(found, per_draw=log_p.cpu().numpy()) if keep_draws else found
+    variation_ratio = 1 - votes.amax(-1).to(log_p.dtype) / len(log_p)
+    return mean, total, aleatoric, epistemic, variation_ratio
+
+
+def prediction_generator(device: torch.device | str) -> torch.Generator:
+    """Of the draws that every prediction uses."""
+    return torch.Generator(device).manual_seed(stream_seed(PREDICTION_SEED, "prediction"))
 
 
 def predict_batches(
@@ -114,7 +129,7 @@ def predict_batches(
         keep_features: Fill `features`.
     """
     device = next(learner.parameters()).device
-    generator = torch.Generator(device).manual_seed(stream_seed(PREDICTION_SEED, "prediction"))
+    generator = prediction_generator(device)
     was_training = learner.training
     learner.eval()
     try:

@@ -1,0 +1,1 @@
+"""A run as one file for programs that know no bayesdg."""
