@@ -58,7 +58,7 @@ def assert_same_answers(found: dict[str, np.ndarray], run: Run) -> None:
         "bil",
         pytest.param("erm", marks=pytest.mark.slow),
         pytest.param("dropout", marks=pytest.mark.slow),
-        "ensemble",
+        pytest.param("ensemble", marks=pytest.mark.slow),
         pytest.param(
             "laplace",
             marks=[pytest.mark.slow, pytest.mark.skipif(not find_spec("laplace"), reason="extra")],
@@ -83,15 +83,19 @@ def test_onnxruntime_answers_as_the_run_does(
 
 
 @needs_onnx
-def test_the_onnx_file_says_what_it_is(make_run: Callable[[str], Run], tmp_path: Path) -> None:
+def test_the_onnx_file_says_what_it_is_and_has_the_backbone_once(
+    make_run: Callable[[str], Run], tmp_path: Path
+) -> None:
+    """As many convolutions as the small CNN has, however many draws."""
     import onnx
 
-    done = export_run(make_run("bil"), tmp_path / "run.onnx", draws=3)
+    run = make_run("bil")
+    done = export_run(run, tmp_path / "run.onnx", draws=20)
     model = onnx.load(done.path)
     about = {entry.key: entry.value for entry in model.metadata_props}
     assert json.loads(about["classes"]) == ["low", "mean", "high"]
     assert json.loads(about["image_shape"]) == [1, 8, 8]
-    assert json.loads(about["draws"]) == 3
+    assert json.loads(about["draws"]) == 20
     assert about["bayesdg_version"] == "0.1.0"
     assert "float32 in 0..1" in about["input"]
     assert str(tmp_path) not in str(about)
@@ -99,16 +103,7 @@ def test_the_onnx_file_says_what_it_is(make_run: Callable[[str], Run], tmp_path:
     assert shape[0].dim_param == "n"
     assert [dim.dim_value for dim in shape[1:]] == [1, 8, 8]
     assert [output.name for output in model.graph.output] == list(OUTPUTS)
-
-
-@needs_onnx
-def test_the_backbone_is_in_the_graph_once(make_run: Callable[[str], Run], tmp_path: Path) -> None:
-    """As many convolutions as the small CNN has, however many draws."""
-    import onnx
-
-    run = make_run("bil")
-    done = export_run(run, tmp_path / "run.onnx", draws=20)
-    found = [node.op_type for node in onnx.load(done.path).graph.node].count("Conv")
+    found = [node.op_type for node in model.graph.node].count("Conv")
     assert found == sum(isinstance(module, nn.Conv2d) for module in run.learner.modules())
 
 

@@ -40,12 +40,14 @@ def export(
     with messages.status("loading torch"):
         from bayesdg.export.export import export_run
         from bayesdg.export.formats import FORMATS
+        from bayesdg.extras import need
         from bayesdg.names import choose
         from bayesdg.training.run import load_run
-    suffix = choose("format", format, FORMATS).suffix
+    kind = choose("format", format, FORMATS)
+    need("export", *kind.needs)  # before the data are looked at
     found = load_run(run)
     asked = found.settings.prediction.draws if draws is None else draws
-    name = f"draws-{found.learner.num_draws(asked)}{suffix}"
+    name = f"draws-{found.learner.num_draws(asked)}{kind.suffix}"
     try:
         real = _source_images(found, data, root)
     except BayesdgError as error:
