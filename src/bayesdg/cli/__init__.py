@@ -38,10 +38,10 @@ app = typer.Typer(
 app.command()(quickstart)
 app.command()(train)
 app.command()(evaluate)
-app.command()(table)
-app.command()(verify)
 app.command()(failures)
 app.command()(export)
+app.command()(table)
+app.command()(verify)
 app.command()(methods)
 app.add_typer(data_app, name="data")
 
