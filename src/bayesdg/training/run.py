@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +15,10 @@ from safetensors.torch import load
 
 from bayesdg.data import DomainDataset, Images
 from bayesdg.data.known import expanded
-from bayesdg.errors import DataError, StoredRunError, UsageError
-from bayesdg.evaluate.evaluation import Evaluation
+from bayesdg.errors import StoredRunError
 from bayesdg.evaluate.predict import Predictions, predict_images
-from bayesdg.evaluate.scoring import detections, part_metrics
-from bayesdg.evaluate.stored import PredictedPart, predictions_path, write_predictions
+from bayesdg.evaluate.stored import predictions_path, write_predictions
 from bayesdg.methods.learner import Learner, build_learner
-from bayesdg.names import choose
 from bayesdg.records import (
     DetectionRecord,
     Record,
@@ -37,6 +33,7 @@ from bayesdg.training import about, checkpoint
 from bayesdg.training.about import Task
 from bayesdg.training.engine import chosen_device
 from bayesdg.training.folder import is_finished, write_weights
+from bayesdg.training.results import check_shape, judged, predicted_parts, renewed
 from bayesdg.training.state import WEIGHTS, to_bytes
 
 
@@ -79,7 +76,7 @@ class Run:
         """
         if isinstance(images, np.ndarray):
             images = torch.as_tensor(images)
-        self._check_shape(tuple(images.shape[1:]))
+        check_shape(tuple(images.shape[1:]), self.task)
         if draws is None:
             draws = self.settings.prediction.draws
         return predict_images(self.learner, images, draws)
@@ -101,67 +98,33 @@ class Run:
             draws: Weight draws, 0 for the mean weights; as in the settings by default.
             others: Name -> images of no class that was trained on, to be detected.
         """
-        if dataset.classes != self.task.classes:
-            raise DataError(
-                f"{dataset.name} has other classes than this run was trained on: "
-                f"{', '.join(self.task.classes)}"
-            )
-        self._check_shape(dataset.image_shape)
-        sources, targets = (
-            {name: choose("domain", name, dataset.domains, dataset.name) for name in names}
-            for names in (self.task.sources, self.task.targets)
-        )
-        used = self.settings.prediction.draws if draws is None else draws
-        used = self.learner.num_draws(used)
-        evaluation = Evaluation(self.learner, used, self.task.known_classes, sources)
-        parts = [part for d in sources.values() for part in evaluation.domain(d, "source")]
-        parts += [part for d in targets.values() for part in evaluation.domain(d, "target")]
-        parts += [evaluation.unknown(name, images) for name, images in (others or {}).items()]
-        found = self._reported(parts, used)
+        used = self._used(draws)
+        parts = predicted_parts(self.learner, self.task, dataset, used, others or {})
+        found = judged(parts, self._subject, used)
         if self.path is not None:
             write_predictions(predictions_path(self.path, used), parts)
-            old = [r for r in read_records(self.path / about.RECORDS) if not _same(r, found)]
-            write_records(self.path / about.RECORDS, [*old, *found])
-        self.records = [*(r for r in self.records if not _same(r, found)), *found]
+            stored = read_records(self.path / about.RECORDS)
+            write_records(self.path / about.RECORDS, renewed(stored, found))
+        self.records = renewed(self.records, found)
         return [record for record in found if isinstance(record, ResultRecord)]
 
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
-        if shape != self.task.image_shape:
-            raise UsageError(
-                f"images have shape {shape}, this run was trained on {self.task.image_shape}: "
-                "channels, height, width"
-            )
+    def _used(self, draws: int | None) -> int:
+        """The number of draws that a question comes down to."""
+        used = self.settings.prediction.draws if draws is None else draws
+        return self.learner.num_draws(used)
 
-    def _reported(
-        self, parts: Sequence[PredictedPart], draws: int
-    ) -> list[ResultRecord | DetectionRecord]:
+    @property
+    def _subject(self) -> dict[str, Any]:
+        """What all results of this run say of it."""
         best = [r.step for r in self.records if isinstance(r, StepRecord) and r.best]
-        common: dict[str, Any] = {
+        return {
             "dataset": self.task.dataset,
             "method": self.settings.method,
             "preset": self.settings.preset,
             "seed": self.settings.seed,
             "selection": "source-val",
             "step": best[-1] if best else 0,
-            "draws": draws,
         }
-        num_unknown = {part.key.domain: len(part) for part in parts if part.key.part == "unknown"}
-        results: list[ResultRecord | DetectionRecord] = [
-            ResultRecord(
-                **common,
-                domain=part.key.domain,
-                role=part.key.role,
-                part=part.key.part,
-                num_images=len(part),
-                num_excluded=num_unknown.get(part.key.domain, 0),
-                metrics=part_metrics(part),
-            )
-            for part in parts
-            if part.key.role != "other" and part.key.part != "unknown"
-        ]
-        for found in detections(parts):
-            results.append(DetectionRecord(**common, **dataclasses.asdict(found)))
-        return results
 
     def save(self, path: Path | str) -> Path:
         """Write settings, task, records and weights: a run folder that is done."""
@@ -173,20 +136,6 @@ class Run:
         write_records(path / about.RECORDS, self.records)
         write_weights(path, to_bytes(self.learner.state_dict()))
         return path
-
-
-def _same(record: Record, found: Sequence[ResultRecord | DetectionRecord]) -> bool:
-    """Whether a record is an earlier version of one of those that were found now."""
-    return any(_subject(record) == _subject(new) for new in found)
-
-
-def _subject(record: Record) -> tuple[object, ...] | None:
-    """What a result is about; None for other records, which nothing replaces."""
-    if isinstance(record, ResultRecord):
-        return record.domain, record.part, record.draws
-    if isinstance(record, DetectionRecord):
-        return record.domain, record.task, record.score, record.draws
-    return None
 
 
 def empty_learner(settings: Settings, task: Task) -> Learner:
