@@ -111,6 +111,8 @@ class ResultRecord:
     """One part of one domain, 'test' or 'val', under the selected weights.
 
     Images of classes that no source domain has are counted in `num_excluded` and in no metric.
+    What a recalibration of the run makes of it is in `recalibrated`: metrics after the temperature,
+    'set_coverage' and 'set_size', 'accepted' and 'accepted_risk'.
     """
 
     dataset: str
@@ -126,6 +128,7 @@ class ResultRecord:
     num_excluded: int
     draws: int
     metrics: Mapping[str, float]
+    recalibrated: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)

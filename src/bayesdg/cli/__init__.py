@@ -14,11 +14,13 @@ import typer
 from rich.markup import escape
 
 from bayesdg import __version__
+from bayesdg.cli.calibrate import calibrate
 from bayesdg.cli.data import data_app
 from bayesdg.cli.evaluate import evaluate
 from bayesdg.cli.export import export
 from bayesdg.cli.failures import failures
 from bayesdg.cli.methods import methods
+from bayesdg.cli.predict import predict
 from bayesdg.cli.quickstart import quickstart
 from bayesdg.cli.table import table
 from bayesdg.cli.terminal import messages
@@ -42,6 +44,8 @@ app.command()(failures)
 app.command()(export)
 app.command()(table)
 app.command()(verify)
+app.command()(calibrate)
+app.command()(predict)
 app.command()(methods)
 app.add_typer(data_app, name="data")
 

@@ -11,6 +11,7 @@ import io
 import re
 import stat
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -85,12 +86,21 @@ def decode(content: bytes, size: int | None = None, resize: Resize = "squash") -
         resize: 'squash' resizes both sides, as the field does; 'crop' resizes the shorter side
             and takes the middle.
     """
+    return _decoded(lambda: Image.open(io.BytesIO(content), formats=FORMATS), content, size, resize)
+
+
+def from_pillow(image: Image.Image, size: int | None = None, resize: Resize = "squash") -> Decoded:
+    """The same of an image that somebody has opened, or made; arguments as in `decode`."""
+    # A copy: Pillow closes what it leaves, and the image is not ours to turn to another frame.
+    return _decoded(image.copy, b"", size, resize)
+
+
+def _decoded(
+    open_image: Callable[[], Image.Image], content: bytes, size: int | None, resize: Resize
+) -> Decoded:
     oddities: list[str] = []
     try:
-        with (
-            pillow_warnings.heard() as warned,
-            Image.open(io.BytesIO(content), formats=FORMATS) as image,
-        ):
+        with pillow_warnings.heard() as warned, open_image() as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise BrokenImage(_too_large(width * height))

@@ -8,16 +8,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-def prefetched(
-    make: Callable[[int], T], steps: Iterable[int], depth: int, workers: int
-) -> Iterator[T]:
+def prefetched(make: Callable[[S], T], steps: Iterable[S], depth: int, workers: int) -> Iterator[T]:
     """make(step) for each step, in order, up to `depth` ahead.
 
     `make` has to be a function of the step alone; then the result is the same for any depth and
-    number of workers. An error in it appears where its step is due.
+    number of workers. An error in it appears where its step is due. Steps are asked for no sooner
+    than they are needed, so there may be any number of them.
     """
     remaining = iter(steps)
     if depth == 0 or workers == 0:

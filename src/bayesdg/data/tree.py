@@ -10,7 +10,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def read_tree(
         for class_folder in _class_folders(folder, ignored, used):
             label = normal(class_folder.name)
             spellings.setdefault(("class", label), set()).add(class_folder.name)
-            images = list(_images(class_folder, root, ignored, used))
+            images = list(images_below(class_folder, root, ignored, used.append))
             used += images
             entries += [Entry(path.relative_to(root).as_posix(), name, label) for path in images]
             if not images:
@@ -203,23 +203,36 @@ def _identity(folder: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _images(
-    class_folder: Path, root: Path, ignored: Counter[str], used: list[Path]
+def images_below(
+    top: Path,
+    root: Path,
+    ignored: Counter[str],
+    enter: Callable[[Path], object] = lambda folder: None,
 ) -> Iterator[Path]:
-    """Every image file below, each folder entered once, however it is linked."""
+    """Every image file below, each folder entered once, however it is linked.
+
+    Of a folder no more than the names are held at a time.
+
+    Args:
+        top: Where to begin.
+        root: Itself or a folder above it; up to there a link back up leads nowhere.
+        ignored: Is told what is left out, by reason.
+        enter: Is told every folder that is entered.
+    """
     # The folders above count as visited: a link back up would bring in everything again.
-    above = [class_folder, *class_folder.parents][1:]
+    above = [top, *top.parents][1:]
     visited = {_identity(folder) for folder in above if folder.is_relative_to(root)}
-    waiting = [class_folder]
+    waiting = [top]
     while waiting:
         folder = waiting.pop()
         if _identity(folder) in visited:
             ignored["folder linked into itself"] += 1
             continue
         visited.add(_identity(folder))
-        used.append(folder)
-        for path in sorted(folder.iterdir()):
-            if _is_junk(path.name):
+        enter(folder)
+        for name in sorted(os.listdir(folder)):
+            path = folder / name
+            if _is_junk(name):
                 ignored["junk"] += 1
             elif path.is_dir():
                 if path.suffix.lower() in SUFFIXES:

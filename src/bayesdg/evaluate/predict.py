@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from bayesdg.chance import stream_seed
 from bayesdg.data import Images
 from bayesdg.errors import DataError, NumericError
+from bayesdg.evaluate.temperature import tempered
 from bayesdg.methods.learner import Learner
 
 Floats = NDArray[np.float64]
@@ -63,6 +65,11 @@ class Predictions:
     def labels(self) -> NDArray[np.int64]:
         """(n,), the most probable class."""
         return self.log_probabilities.argmax(-1)
+
+    def tempered(self, temperature: float) -> Predictions:
+        """The same answers, less or more sure; uncertainties stay those of the draws."""
+        scaled = tempered(self.log_probabilities, temperature)
+        return dataclasses.replace(self, log_probabilities=scaled)
 
     @staticmethod
     def joined(parts: Sequence[Predictions]) -> Predictions:
@@ -116,14 +123,22 @@ def predict_batches(
     keep_draws: bool = False,
     keep_features: bool = False,
 ) -> Iterator[Predictions]:
-    """Predictions for each of some (n, C, H, W) batches, every image through the backbone once.
+    """Predictions for each of some (n, C, H, W) batches; see `asking`."""
+    with asking(learner, draws, keep_draws=keep_draws, keep_features=keep_features) as ask:
+        yield from map(ask, batches)
+
+
+@contextmanager
+def asking(
+    learner: Learner, draws: int, *, keep_draws: bool = False, keep_features: bool = False
+) -> Iterator[Callable[[Tensor], Predictions]]:
+    """What to ask about (n, C, H, W) batches, every image through the backbone once.
 
     The same `draws` weight draws serve all images, so a prediction depends neither on the batch
     size nor on its neighbours; with draws = 0 the mean weights answer.
 
     Args:
-        learner: Is asked in evaluation mode.
-        batches: On any device.
+        learner: Is asked in evaluation mode, about batches on any device.
         draws: How many.
         keep_draws: Fill `per_draw`.
         keep_features: Fill `features`.
@@ -132,20 +147,24 @@ def predict_batches(
     generator = prediction_generator(device)
     was_training = learner.training
     learner.eval()
+
+    @torch.no_grad()
+    def ask(batch: Tensor) -> Predictions:
+        answer = learner.answer(batch.to(device), draw)
+        found = summarise(answer.logits, keep_draws)
+        if np.isnan(found.log_probabilities).any():
+            raise NumericError(
+                "predictions are not numbers; are the images and the weights finite?"
+            )
+        if keep_features:
+            features = answer.features.double().cpu().numpy()
+            found = dataclasses.replace(found, features=features)
+        return found
+
     try:
         with torch.no_grad():
             draw = learner.draw(draws, generator)
-            for batch in batches:
-                answer = learner.answer(batch.to(device), draw)
-                found = summarise(answer.logits, keep_draws)
-                if np.isnan(found.log_probabilities).any():
-                    raise NumericError(
-                        "predictions are not numbers; are the images and the weights finite?"
-                    )
-                if keep_features:
-                    features = answer.features.double().cpu().numpy()
-                    found = dataclasses.replace(found, features=features)
-                yield found
+        yield ask
     finally:
         learner.train(was_training)
 

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayesdg.data import DomainDataset, Images
+from bayesdg.data import Domain, DomainDataset, Images
 from bayesdg.errors import DataError, UsageError
 from bayesdg.evaluate.evaluation import Evaluation
+from bayesdg.evaluate.recalibration import Recalibration
 from bayesdg.evaluate.scoring import detections, part_metrics
 from bayesdg.evaluate.stored import PredictedPart
 from bayesdg.methods.learner import Learner
@@ -27,6 +28,17 @@ def predicted_parts(
     others: Mapping[str, Images],
 ) -> list[PredictedPart]:
     """Predictions on the sources, then on the targets, then on images from elsewhere."""
+    sources, targets = chosen_domains(dataset, task)
+    evaluation = Evaluation(learner, draws, task.known_classes, sources)
+    parts = [part for d in sources.values() for part in evaluation.domain(d, "source")]
+    parts += [part for d in targets.values() for part in evaluation.domain(d, "target")]
+    return parts + [evaluation.unknown(name, images) for name, images in others.items()]
+
+
+def chosen_domains(
+    dataset: DomainDataset, task: Task
+) -> tuple[dict[str, Domain], dict[str, Domain]]:
+    """Sources and targets of the run, if this is the data set that it was trained on."""
     if dataset.classes != task.classes:
         raise DataError(
             f"{dataset.name} has other classes than this run was trained on: "
@@ -37,10 +49,7 @@ def predicted_parts(
         {name: choose("domain", name, dataset.domains, dataset.name) for name in names}
         for names in (task.sources, task.targets)
     )
-    evaluation = Evaluation(learner, draws, task.known_classes, sources)
-    parts = [part for d in sources.values() for part in evaluation.domain(d, "source")]
-    parts += [part for d in targets.values() for part in evaluation.domain(d, "target")]
-    return parts + [evaluation.unknown(name, images) for name, images in others.items()]
+    return sources, targets
 
 
 def check_shape(shape: tuple[int, ...], task: Task) -> None:
@@ -52,13 +61,19 @@ def check_shape(shape: tuple[int, ...], task: Task) -> None:
         )
 
 
-def judged(parts: Sequence[PredictedPart], subject: Mapping[str, Any], draws: int) -> list[Result]:
+def judged(
+    parts: Sequence[PredictedPart],
+    subject: Mapping[str, Any],
+    draws: int,
+    recalibration: Recalibration | None = None,
+) -> list[Result]:
     """A result for each part with labels, then every detection.
 
     Args:
         parts: Of one run.
         subject: What the run is; the fields that its records share.
         draws: Weight draws behind the predictions.
+        recalibration: Of the run, with these draws.
     """
     common = {**subject, "draws": draws}
     num_unknown = {part.key.domain: len(part) for part in parts if part.key.part == "unknown"}
@@ -71,6 +86,7 @@ def judged(parts: Sequence[PredictedPart], subject: Mapping[str, Any], draws: in
             num_images=len(part),
             num_excluded=num_unknown.get(part.key.domain, 0),
             metrics=part_metrics(part),
+            recalibrated=recalibration.metrics(part) if recalibration else None,
         )
         for part in parts
         if part.key.role != "other" and part.key.part != "unknown"

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load
+from torch import Tensor
 
 from bayesdg.data import DomainDataset, Images
 from bayesdg.data.known import expanded
-from bayesdg.errors import StoredRunError
-from bayesdg.evaluate.predict import Predictions, predict_images
+from bayesdg.data.pictures import Frame
+from bayesdg.errors import DataError, StoredRunError, UsageError
+from bayesdg.evaluate.pictures import Pictures, batches_of, rows_of
+from bayesdg.evaluate.predict import Predictions, asking, default_batch_size, predict_batches
+from bayesdg.evaluate.recalibration import (
+    Recalibration,
+    Wanted,
+    read_recalibration,
+    write_recalibration,
+)
+from bayesdg.evaluate.rows import Form
 from bayesdg.evaluate.stored import predictions_path, write_predictions
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.records import (
@@ -29,8 +38,10 @@ from bayesdg.records import (
     write_text,
 )
 from bayesdg.settings import Settings
+from bayesdg.tabular import Row
 from bayesdg.training import about, checkpoint
 from bayesdg.training.about import Task
+from bayesdg.training.calibrate import recalibrated
 from bayesdg.training.engine import chosen_device
 from bayesdg.training.folder import is_finished, write_weights
 from bayesdg.training.results import check_shape, judged, predicted_parts, renewed
@@ -47,6 +58,7 @@ class Run:
         learner: With the selected weights.
         records: How it went, and results if anything was evaluated.
         path: Its folder, if it has one.
+        recalibration: Temperature, sets and rejection, if they were fitted.
     """
 
     settings: Settings
@@ -54,6 +66,7 @@ class Run:
     learner: Learner
     records: Sequence[Record] = field(repr=False)
     path: Path | None = None
+    recalibration: Recalibration | None = None
 
     @property
     def results(self) -> list[ResultRecord]:
@@ -66,20 +79,85 @@ class Run:
         return [record for record in self.records if isinstance(record, DetectionRecord)]
 
     def predict(
-        self, images: Images | NDArray[np.floating[Any] | np.uint8], draws: int | None = None
+        self,
+        images: Pictures,
+        draws: int | None = None,
+        *,
+        keep_draws: bool = False,
+        batch_size: int | None = None,
+        raw: bool = False,
     ) -> Predictions:
-        """Predictions for (n, C, H, W) pictures of the size and channels trained on.
+        """Predictions for pictures, each through the backbone once, whatever the number of draws.
+
+        Probabilities are after the temperature, if the run has one.
 
         Args:
-            images: Tensor or array, uint8 or float in the range 0..1; the network normalises.
-            draws: Weight draws, 0 for the mean weights; as in the settings by default.
+            images: (n, C, H, W) tensor or array of the size and channels trained on; a file, a
+                folder, a PIL image or a sequence of such, which are fitted to them; or a
+                DataLoader. uint8, or float in the range 0..1; the network normalises.
+            draws: Weight draws, 0 for the mean weights; as in the recalibration or, without one,
+                in the settings by default.
+            keep_draws: Fill `Predictions.per_draw`.
+            batch_size: Pictures at a time; it changes no prediction.
+            raw: Without the recalibration.
         """
-        if isinstance(images, np.ndarray):
-            images = torch.as_tensor(images)
-        check_shape(tuple(images.shape[1:]), self.task)
-        if draws is None:
-            draws = self.settings.prediction.draws
-        return predict_images(self.learner, images, draws)
+        recalibration = None if raw else self.recalibration
+        size = batch_size or default_batch_size(self.learner)
+        batches = batches_of(
+            images, lambda: self.frame, lambda shape: check_shape(shape, self.task), size
+        )
+        used = self.used_draws(draws, recalibration)
+        parts = list(predict_batches(self.learner, batches, used, keep_draws=keep_draws))
+        if not parts:
+            raise DataError("no images to predict")
+        found = Predictions.joined(parts)
+        temperature = recalibration.temperature if recalibration else None
+        return found if temperature is None else found.tempered(temperature)
+
+    def used_draws(self, draws: int | None, recalibration: Recalibration | None = None) -> int:
+        """The number of draws that a question comes down to; of a recalibration only its own."""
+        if recalibration is not None and draws is None:
+            return recalibration.draws
+        used = self.settings.prediction.draws if draws is None else draws
+        used = self.learner.num_draws(used)
+        if recalibration is not None and used != recalibration.draws:
+            raise UsageError(
+                f"this run is recalibrated for {recalibration.draws} draws, not for {used}; ask "
+                "without that (--raw), or fit it anew (bayesdg calibrate RUN --draws)"
+            )
+        return used
+
+    def rows(
+        self,
+        files: Iterable[Path],
+        form: Form,
+        draws: int | None = None,
+        batch_size: int | None = None,
+    ) -> Iterator[list[Row]]:
+        """Predictions for any number of files, as rows of a table, some at a time.
+
+        A file that cannot be read is a row with an error.
+
+        Args:
+            files: Are asked for as they are needed.
+            form: What a row holds.
+            draws: As in `predict`.
+            batch_size: Rows at a time.
+        """
+        size = batch_size or default_batch_size(self.learner)
+        temperature = self.recalibration.temperature if self.recalibration else None
+        with asking(self.learner, self.used_draws(draws, self.recalibration)) as ask:
+
+            def tempered(batch: Tensor) -> Predictions:
+                found = ask(batch)
+                return found if temperature is None else found.tempered(temperature)
+
+            yield from rows_of(files, self.frame, tempered, form, size)
+
+    @property
+    def frame(self) -> Frame:
+        """What files and PIL images are fitted to."""
+        return Frame.of(self.task.image_shape, self.settings.data.resize)
 
     def evaluate(
         self,
@@ -98,9 +176,10 @@ class Run:
             draws: Weight draws, 0 for the mean weights; as in the settings by default.
             others: Name -> images of no class that was trained on, to be detected.
         """
-        used = self._used(draws)
+        used = self.used_draws(draws)
+        fits = self.recalibration is not None and self.recalibration.draws == used
         parts = predicted_parts(self.learner, self.task, dataset, used, others or {})
-        found = judged(parts, self._subject, used)
+        found = judged(parts, self._subject, used, self.recalibration if fits else None)
         if self.path is not None:
             write_predictions(predictions_path(self.path, used), parts)
             stored = read_records(self.path / about.RECORDS)
@@ -108,10 +187,24 @@ class Run:
         self.records = renewed(self.records, found)
         return [record for record in found if isinstance(record, ResultRecord)]
 
-    def _used(self, draws: int | None) -> int:
-        """The number of draws that a question comes down to."""
-        used = self.settings.prediction.draws if draws is None else draws
-        return self.learner.num_draws(used)
+    def calibrate(
+        self, dataset: DomainDataset, wanted: Wanted | None = None, draws: int | None = None
+    ) -> Recalibration:
+        """Fit a temperature, sets or a rejection to the sources' validation images, and keep them.
+
+        What was fitted before is replaced; it is kept in the run's folder, if it has one.
+
+        Args:
+            dataset: The one trained on; its targets are not looked at.
+            wanted: What to fit; a temperature by default.
+            draws: Weight draws, 0 for the mean weights; as in the settings by default.
+        """
+        used, wanted = self.used_draws(draws), wanted or Wanted()
+        found = recalibrated(self.learner, self.task, dataset, used, wanted)
+        if self.path is not None:
+            write_recalibration(self.path, found)
+        self.recalibration = found
+        return found
 
     @property
     def _subject(self) -> dict[str, Any]:
@@ -135,6 +228,8 @@ class Run:
         about.write_about(path, self.settings, self.task)
         write_records(path / about.RECORDS, self.records)
         write_weights(path, to_bytes(self.learner.state_dict()))
+        if self.recalibration is not None:
+            write_recalibration(path, self.recalibration)
         return path
 
 
@@ -146,8 +241,8 @@ def empty_learner(settings: Settings, task: Task) -> Learner:
     )
 
 
-def load_run(path: Path | str, device: str = "cpu") -> Run:
-    """A run that is done, ready to predict."""
+def load_run(path: Path | str, device: str = "cpu", raw: bool = False) -> Run:
+    """A run that is done, ready to predict; `raw` leaves its recalibration where it is."""
     path = expanded(path)
     settings = about.read_settings(path)
     task = about.read_about(path).task
@@ -162,4 +257,6 @@ def load_run(path: Path | str, device: str = "cpu") -> Run:
         raise StoredRunError(f"{path / WEIGHTS} is not of this run: {error}") from None
     kind, index = chosen_device(settings.engine.model_copy(update={"device": device}))
     learner.to(torch.device(kind if index is None else f"{kind}:{index}"))
-    return Run(settings, task, learner, read_records(path / about.RECORDS), path)
+    recalibration = None if raw else read_recalibration(path, sha256(weights).hexdigest())
+    records = read_records(path / about.RECORDS)
+    return Run(settings, task, learner, records, path, recalibration)

@@ -1,0 +1,192 @@
+"""What is fitted after training, on validation images of the sources: one small file of a run.
+
+A temperature, a threshold for sets of classes, a threshold beyond which a picture is left to a
+person. Each is there or not. They hold for the weights and the number of draws they were fitted
+for. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bayesdg.errors import DataError, StoredRunError, UsageError
+from bayesdg.evaluate.arrays import Booleans, Floats, Integers, answers
+from bayesdg.evaluate.conformal import conformal_threshold, prediction_sets, set_metrics
+from bayesdg.evaluate.metrics import METRICS
+from bayesdg.evaluate.rejection import Rejection, risk_coverage
+from bayesdg.evaluate.stored import PredictedPart
+from bayesdg.evaluate.temperature import best_temperature, tempered
+from bayesdg.records import write_text
+
+FILE = "recalibration.json"
+# What a picture may be rejected by; names as in Predictions.
+Uncertainty = Literal["entropy", "aleatoric", "epistemic", "variation_ratio", "energy"]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Checked(BaseModel):
+    """Frozen, no unknown keys, no NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Wanted(Checked):
+    """What is to be fitted.
+
+    Attributes:
+        temperature: Whether.
+        conformal: How often a set should hold the right class.
+        coverage: Share of pictures to accept, at least; or
+        risk: Error rate among the accepted ones, at most.
+        score: What a picture is rejected by.
+    """
+
+    temperature: bool = True
+    conformal: Annotated[float, Field(gt=0, lt=1)] | None = None
+    coverage: Share | None = None
+    risk: Share | None = None
+    score: Uncertainty = "entropy"
+
+
+class Sets(Checked):
+    """See conformal.py."""
+
+    level: Annotated[float, Field(gt=0, lt=1)]
+    threshold: Annotated[float, Field(ge=0)]
+
+
+class Rejecting(Checked):
+    """A picture whose `score` is above the threshold is rejected; what that gave in the fit."""
+
+    score: Uncertainty
+    threshold: float
+    wanted: str
+    coverage: Share
+    risk: Share
+
+
+class Recalibration(Checked):
+    """What was fitted, and for what.
+
+    Attributes:
+        weights: Their sha256.
+        draws: Weight draws; 0 for the mean weights.
+        domains: Whose validation images were used.
+        num_images: How many they were.
+        temperature: See temperature.py.
+        sets: See conformal.py; of the probabilities after the temperature.
+        rejection: By an uncertainty, which no temperature changes.
+    """
+
+    format: Literal[1] = 1
+    weights: str
+    draws: Annotated[int, Field(ge=0)]
+    domains: tuple[str, ...]
+    num_images: Annotated[int, Field(ge=1)]
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    sets: Sets | None = None
+    rejection: Rejecting | None = None
+
+    def log_probabilities(self, raw: Floats) -> Floats:
+        """(n, K) after the temperature, if there is one."""
+        return raw if self.temperature is None else tempered(raw, self.temperature)
+
+    def in_sets(self, log_probabilities: Floats) -> Booleans:
+        """(n, K): which classes are in the set of each image, after the temperature."""
+        if self.sets is None:
+            raise UsageError("no sets were fitted; bayesdg calibrate RUN --conformal 0.9 does it")
+        return prediction_sets(log_probabilities, self.sets.threshold)
+
+    def metrics(self, part: PredictedPart) -> dict[str, float]:
+        """What comes of it on a part with labels: every metric after the temperature, how often
+        sets hold the right class and how large they are, how much is accepted at which risk."""
+        found: dict[str, float] = {}
+        log_p = self.log_probabilities(part.log_probabilities)
+        if self.temperature is not None:
+            found |= {name: f(log_p, part.labels) for name, f in METRICS.items()}
+        if self.sets is not None:
+            found |= set_metrics(prediction_sets(log_p, self.sets.threshold), part.labels)
+        if self.rejection is not None:
+            accepted = part.scores[self.rejection.score] <= self.rejection.threshold
+            _, correct = answers(part.log_probabilities, part.labels)
+            found["accepted"] = float(accepted.mean())
+            if accepted.any():
+                found["accepted_risk"] = float(1 - correct[accepted].mean())
+        return found
+
+
+def fitted(
+    log_probabilities: Floats, uncertainty: Floats, labels: Integers, wanted: Wanted
+) -> tuple[float | None, Sets | None, Rejecting | None]:
+    """Temperature, sets and rejection, each if it is wanted.
+
+    All are fitted to the same images. That is sound for three numbers on hundreds of images; sets
+    at a tempered probability are exact only up to the one number that the temperature is.
+
+    Args:
+        log_probabilities: (n, K).
+        uncertainty: (n,), by which to reject.
+        labels: (n,).
+        wanted: What.
+    """
+    temperature = best_temperature(log_probabilities, labels) if wanted.temperature else None
+    sets = None
+    if wanted.conformal is not None:
+        log_p = (
+            log_probabilities if temperature is None else tempered(log_probabilities, temperature)
+        )
+        threshold = conformal_threshold(log_p, labels, wanted.conformal)
+        sets = Sets(level=wanted.conformal, threshold=threshold)
+    return temperature, sets, _rejection(log_probabilities, uncertainty, labels, wanted)
+
+
+def _rejection(
+    log_probabilities: Floats, uncertainty: Floats, labels: Integers, wanted: Wanted
+) -> Rejecting | None:
+    if wanted.coverage is not None and wanted.risk is not None:
+        raise UsageError("coverage and risk decide each other; give one of them")
+    if wanted.coverage is None and wanted.risk is None:
+        return None
+    _, correct = answers(log_probabilities, labels)
+    curve = risk_coverage(uncertainty, correct)
+    found: Rejection | None
+    if wanted.coverage is not None:
+        name, found = f"coverage {wanted.coverage:g}", curve.at_coverage(wanted.coverage)
+    else:
+        assert wanted.risk is not None
+        name, found = f"risk {wanted.risk:g}", curve.at_risk(wanted.risk)
+    if found is None:
+        raise DataError(
+            f"no threshold on {wanted.score} has a risk of {wanted.risk:g} on source validation; "
+            f"the lowest is {float(np.min(curve.risk)):.3g}"
+        )
+    return Rejecting(score=wanted.score, wanted=name, **dataclasses.asdict(found))
+
+
+def write_recalibration(run: Path, found: Recalibration) -> None:
+    """Into the run's folder, in place of an earlier one."""
+    write_text(run / FILE, found.model_dump_json(indent=2) + "\n")
+
+
+def read_recalibration(run: Path, weights: str) -> Recalibration | None:
+    """What a run's folder has, None if nothing; it has to be of the weights with this sha256."""
+    path = run / FILE
+    remedy = f"bayesdg calibrate {run} fits it anew, or remove it"
+    try:
+        found = Recalibration.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoredRunError(f"{path} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise StoredRunError(f"{path} is damaged: {where}: {first['msg']}; {remedy}") from None
+    if found.weights != weights:
+        raise StoredRunError(f"{path} was fitted for other weights; {remedy}")
+    return found
