@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayesdg.cli.data import AsJson, Root
-from bayesdg.cli.stored import Data, Device, Draws, RunFolder, dataset_of, stored_run
+from bayesdg.cli.stored import Data, Device, Draws, RunFolder, dataset_of, held, stored_run
 from bayesdg.cli.terminal import messages
 from bayesdg.errors import UsageError
 
@@ -54,7 +54,6 @@ def calibrate(
     from pydantic import ValidationError
 
     from bayesdg.evaluate.recalibration import FILE, Wanted
-    from bayesdg.training.lock import FolderLock
 
     try:
         checked = Wanted.model_validate(wanted)
@@ -63,14 +62,15 @@ def calibrate(
         option = str(first["loc"][0]).replace("score", "reject-by")
         raise UsageError(f"--{option} is {first['input']!r}: {first['msg']}") from None
     dataset = dataset_of(found, data, root)
-    with FolderLock.acquire(run, lambda note: None), messages.status("calibrating"):
+    with held(found), messages.status("calibrating"):
         fit = found.calibrate(dataset, checked, draws)
     if as_json:
         typer.echo(fit.model_dump_json(indent=1))
         return
     for line in in_words(fit):
         typer.echo(line)
-    typer.echo(f"\nwritten to {run / FILE}; predict and evaluate use it")
+    assert found.path is not None
+    typer.echo(f"\nwritten to {found.path / FILE}; predict and evaluate use it")
 
 
 def in_words(fit: Recalibration) -> list[str]:

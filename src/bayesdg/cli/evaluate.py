@@ -5,52 +5,108 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bayesdg.cli.data import AsJson, Root, bar
-from bayesdg.cli.results import print_results
+from bayesdg.cli.evaluation import print_evaluation, print_intervals, worst_domain
+from bayesdg.cli.stored import Data, Device, Draws, RunFolder, dataset_of, held, stored_run
 from bayesdg.cli.terminal import messages
 from bayesdg.data.known import expanded
-from bayesdg.errors import StoredRunError, UsageError
+from bayesdg.data.tree import shown
+from bayesdg.errors import UsageError
+
+if TYPE_CHECKING:
+    from bayesdg.data import Images
+    from bayesdg.evaluate.bootstrap import Interval
+    from bayesdg.training.run import Run
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that is done.")],
-    data: Annotated[
-        str | None, typer.Option(help="Where the data set lies now, if it was moved.")
-    ] = None,
+    run: RunFolder,
+    data: Data = None,
     root: Root = None,
-    draws: Annotated[
-        int | None, typer.Option(min=0, help="Weight draws; 0 for the mean weights.")
+    draws: Draws = None,
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER|NAME", help="Images of none of the classes, to be detected; repeatable."
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="Bootstrap intervals, too; takes a while.")
+    ] = False,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Test a run on every domain, the unseen ones included, and keep the results with it."""
-    run = expanded(run)
-    if not run.is_dir():
-        raise StoredRunError(f"no run at {run}; give the folder that bayesdg train has written")
-    with messages.status("loading torch"):
-        from bayesdg.data import load_dataset
-        from bayesdg.training.lock import FolderLock
-        from bayesdg.training.run import load_run
-    found = load_run(run, device)
-    with bar("decoding") as decoding:
-        name = data or found.task.place or found.task.dataset
-        dataset = load_dataset(name, root, found.settings.data, decoding)
-    try:
-        lock = FolderLock.acquire(run, lambda note: None)
-    except OSError as error:
-        raise UsageError(
-            f"{run} cannot be written to ({error.strerror}), and results are kept there; copy it "
-            "to where you may write"
-        ) from None
-    with lock, messages.status("evaluating"):
-        results = found.evaluate(dataset, draws)
+    """Test a run on every domain, the unseen ones included, and keep the results with it.
+
+    Of a data set given with --ood the test images are taken, of the run's source domains where it
+    has domains of those names.
+    """
+    found = stored_run(run, device)
+    used = found.used_draws(draws)
+    if found.recalibration is not None and found.recalibration.draws != used:
+        messages.print(
+            f"note: the recalibration is for {found.recalibration.draws} draws and left out",
+            markup=False,
+        )
+    dataset = dataset_of(found, data, root)
+    others = dict(_elsewhere(found, name, root) for name in ood or ())
+    with held(found), messages.status("evaluating"):
+        results = found.evaluate(dataset, used, others)
+    # Those of earlier evaluations stay in the records.
+    names = {*found.task.sources, *found.task.targets, *others}
+    detections = [d for d in found.detections if d.draws == used and d.domain in names]
+    with messages.status("resampling"):
+        resampled = _intervals(found, used) if intervals else {}
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(result) for result in results], indent=1))
+        domain, accuracy = worst_domain(results)
+        content: dict[str, Any] = {
+            "results": [dataclasses.asdict(result) for result in results],
+            "worst_domain": {"domain": domain, "accuracy": accuracy},
+            "detections": [dataclasses.asdict(detection) for detection in detections],
+        }
+        if intervals:
+            content["intervals"] = {
+                domain: {name: dataclasses.asdict(value) for name, value in metrics.items()}
+                for domain, metrics in resampled.items()
+            }
+        typer.echo(json.dumps(content, indent=1))
         return
-    print_results(results)
-    typer.echo(f"kept in {run}")
+    print_evaluation(results, detections)
+    if intervals:
+        print_intervals(resampled)
+    typer.echo(f"kept in {found.path}")
+
+
+def _elsewhere(run: Run, name: str, root: Path | None) -> tuple[str, Images]:
+    """A name for what --ood gives, and its images."""
+    from bayesdg.data.elsewhere import images_elsewhere
+
+    if name == run.task.dataset:
+        raise UsageError(f"--ood {name} is what the run was trained on; give another data set")
+    with bar("decoding") as decoding:
+        images, skipped = images_elsewhere(
+            name, run.frame, run.settings.data, root, run.task.sources, decoding
+        )
+    for path, reason in skipped.items():
+        messages.print(f"note: left out {path}: {reason}", markup=False, soft_wrap=True)
+    short = shown(expanded(name).name)
+    domains = {*run.task.sources, *run.task.targets}
+    return shown(name) if not short or short in domains else short, images
+
+
+def _intervals(run: Run, draws: int) -> dict[str, dict[str, Interval]]:
+    """Of every metric of every domain, from the predictions that were just stored."""
+    from bayesdg.evaluate.scoring import part_intervals
+    from bayesdg.evaluate.stored import predictions_path, read_predictions
+
+    assert run.path is not None
+    parts = read_predictions(predictions_path(run.path, draws))
+    return {
+        part.key.domain: part_intervals(part)
+        for part in parts
+        if part.key.part != "unknown" and part.key.role != "other"
+    }

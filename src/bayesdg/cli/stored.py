@@ -9,10 +9,12 @@ import typer
 
 from bayesdg.cli.data import bar
 from bayesdg.cli.terminal import messages
-from bayesdg.errors import StoredRunError
+from bayesdg.data.known import expanded
+from bayesdg.errors import StoredRunError, UsageError
 
 if TYPE_CHECKING:
     from bayesdg.data import DomainDataset
+    from bayesdg.training.lock import FolderLock
     from bayesdg.training.run import Run
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that is done.")]
@@ -23,6 +25,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 
 def stored_run(path: Path, device: str, raw: bool = False) -> Run:
     """The run in a folder; `raw` without its recalibration."""
+    path = expanded(path)
     if not path.is_dir():
         raise StoredRunError(f"no run at {path}; give the folder that bayesdg train has written")
     with messages.status("loading torch"):
@@ -37,3 +40,17 @@ def dataset_of(run: Run, data: str | None, root: Path | None) -> DomainDataset:
     with bar("decoding") as decoding:
         name = data or run.task.place or run.task.dataset
         return load_dataset(name, root, run.settings.data, decoding)
+
+
+def held(run: Run) -> FolderLock:
+    """The run's folder, for this process alone while something is kept there."""
+    from bayesdg.training.lock import FolderLock
+
+    assert run.path is not None
+    try:
+        return FolderLock.acquire(run.path, lambda note: None)
+    except OSError as error:
+        raise UsageError(
+            f"{run.path} cannot be written to ({error.strerror}), and results are kept there; copy "
+            "it to where you may write"
+        ) from None

@@ -6,14 +6,18 @@ A pure function of what `stored.py` keeps, so that every reported number can be 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesdg.evaluate.arrays import answers
+from bayesdg.evaluate.bootstrap import Interval, interval
+from bayesdg.evaluate.calibration import brier_decomposition
 from bayesdg.evaluate.detection import DETECTION
 from bayesdg.evaluate.metrics import METRICS
+from bayesdg.evaluate.rejection import coverage_at_risk, risk_at_coverage
 from bayesdg.evaluate.stored import PredictedPart
 
 Scores = NDArray[np.floating[Any]]
@@ -56,8 +60,27 @@ class Detection:
 
 
 def part_metrics(part: PredictedPart) -> dict[str, float]:
-    """Every metric of a part with labels."""
-    return {name: f(part.log_probabilities, part.labels) for name, f in METRICS.items()}
+    """Every metric of a part with labels; what the Brier score is made of; two thresholds.
+
+    'coverage_at_5' is the largest share of images that can be accepted with at most 5% errors,
+    'risk_at_90' the error rate if at least 90% are accepted, both by the largest probability.
+    """
+    log_p, labels = part.log_probabilities, part.labels
+    found = {name: f(log_p, labels) for name, f in METRICS.items()}
+    for name, value in asdict(brier_decomposition(log_p, labels)).items():
+        found[f"brier_{name}"] = value
+    confidence, correct = answers(log_p, labels)
+    found["coverage_at_5"] = coverage_at_risk(1 - confidence, correct, 0.05)
+    found["risk_at_90"] = risk_at_coverage(1 - confidence, correct, 0.9)
+    return found
+
+
+def part_intervals(part: PredictedPart) -> dict[str, Interval]:
+    """95% bootstrap intervals of every metric of a part with labels."""
+    return {
+        name: interval(metric, part.log_probabilities, part.labels)
+        for name, metric in METRICS.items()
+    }
 
 
 def detections(parts: Sequence[PredictedPart]) -> list[Detection]:
