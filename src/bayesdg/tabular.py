@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, TextIO
 
+from bayesdg.data.tree import shown
 from bayesdg.errors import UsageError
 
 Cell = str | float | int | list[str] | None
@@ -23,7 +24,7 @@ Write = Callable[[Sequence[Row]], None]
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 # A spreadsheet takes a cell that begins so for a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+FORMULA = ("=", "+", "-", "@")
 # Rows that Parquet keeps together; so many are in memory.
 ROW_GROUP = 4096
 
@@ -79,11 +80,15 @@ def table_text(file: TextIO, columns: Mapping[str, Kind], form: Literal["csv", "
 def _csv_cell(cell: Cell) -> str | float | int:
     """Names are joined by '|'; text that a spreadsheet would compute gets a quote in front.
 
+    Control characters are escaped: programs differ in where a line ends.
+
     >>> _csv_cell("=1+1"), _csv_cell(["cat", "dog"]), _csv_cell(None), _csv_cell(-0.5)
     ("'=1+1", 'cat|dog', '', -0.5)
     """
-    text = "|".join(cell) if isinstance(cell, list) else "" if cell is None else cell
-    return f"'{text}" if isinstance(text, str) and text.startswith(FORMULA) else text
+    if isinstance(cell, float | int):
+        return cell
+    text = shown("|".join(cell) if isinstance(cell, list) else cell or "")
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 @contextmanager

@@ -45,6 +45,8 @@ def calibrate(
     """
     if not temperature and conformal is None and coverage is None and risk is None:
         temperature, conformal, coverage = True, 0.9, 0.9
+    if coverage is not None and risk is not None:
+        raise UsageError("--coverage and --risk decide each other; give one of them")
     wanted = {
         "temperature": temperature, "conformal": conformal, "coverage": coverage, "risk": risk,
         "score": reject_by,

@@ -56,7 +56,7 @@ def print_evaluation(
     )
     _print_metrics("calibration and rejection, in %", results, TRUST)
     console.print(
-        "calibration error by bins of equal width or mass, by class, the largest of a bin;\n"
+        "calibration error in bins of equal width or mass, by class, in the worst bin;\n"
         "cover: accepted with at most 5% errors; risk: errors among the surest 90%\n",
         style="dim",
     )

@@ -134,6 +134,8 @@ def fitted(
         labels: (n,).
         wanted: What.
     """
+    if wanted.coverage is not None and wanted.risk is not None:
+        raise UsageError("coverage and risk decide each other; give one of them")
     temperature = best_temperature(log_probabilities, labels) if wanted.temperature else None
     sets = None
     if wanted.conformal is not None:
@@ -148,8 +150,6 @@ def fitted(
 def _rejection(
     log_probabilities: Floats, uncertainty: Floats, labels: Integers, wanted: Wanted
 ) -> Rejecting | None:
-    if wanted.coverage is not None and wanted.risk is not None:
-        raise UsageError("coverage and risk decide each other; give one of them")
     if wanted.coverage is None and wanted.risk is None:
         return None
     _, correct = answers(log_probabilities, labels)

@@ -1,0 +1,224 @@
+"""`bayesdg predict` on what people have in their folders."""
+
+import csv
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bayesdg.data.tree import shown
+from bayesdg.training.run import load_run
+from pictures import encoded, picture, with_damaged_exif
+
+Bayesdg = Callable[..., tuple[int, str, str]]
+FRAMES = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+MOVING = {"save_all": True, "append_images": FRAMES[1:]}
+RAMP = np.linspace(0, 65535, 1200).reshape(30, 40)
+
+
+def bomb() -> bytes:
+    """A PNG of a few bytes that says it has 400 million pixels."""
+    whole = encoded(Image.new("L", (8, 8)), "PNG")
+    header = whole[12:16] + struct.pack(">II", 20_000, 20_000) + whole[24:29]
+    return whole[:12] + header + struct.pack(">I", zlib.crc32(header)) + whole[33:]
+
+
+# Name -> content of files that can be read.
+ODD = {
+    "plain.jpg": encoded(picture(), "JPEG"),
+    "grey.png": encoded(picture(mode="L"), "PNG"),
+    "bilevel.png": encoded(picture(mode="1"), "PNG"),
+    "palette.gif": encoded(picture(mode="P"), "GIF"),
+    "transparent.png": encoded(picture(mode="RGBA"), "PNG"),
+    "grey-alpha.png": encoded(picture(mode="LA"), "PNG"),
+    "printers-ink.jpg": encoded(picture(mode="CMYK"), "JPEG"),
+    "sixteen-bit.png": encoded(Image.fromarray(RAMP.astype(np.uint16)), "PNG"),
+    "moving.gif": encoded(FRAMES[0], "GIF", **MOVING),
+    "moving.webp": encoded(FRAMES[0], "WEBP", **MOVING),
+    "telephone.jpg": encoded(FRAMES[0], "MPO", **MOVING),
+    "a-png-named.jpg": encoded(picture(), "PNG"),
+    "damaged-exif.jpg": with_damaged_exif(picture()),
+    "one-pixel.png": encoded(Image.new("RGB", (1, 1)), "PNG"),
+    "a-line.png": encoded(Image.new("RGB", (1, 900)), "PNG"),
+    "windows.bmp": encoded(picture(), "BMP"),
+    "press.tiff": encoded(picture(), "TIFF"),
+    "UPPER.PNG": encoded(picture(), "PNG"),
+    "=cmd().png": encoded(picture(), "PNG"),
+    "two\nlines.png": encoded(picture(), "PNG"),
+    'a,comma "and" quotes.png': encoded(picture(), "PNG"),
+    "[red]markup :dog:.png": encoded(picture(), "PNG"),
+    "\u202egnp.png": encoded(picture(), "PNG"),
+    "caf\udce9.png": encoded(picture(), "PNG"),
+    "\U0001f415.png": encoded(picture(), "PNG"),
+}
+# Name -> content of files that cannot, and the reason that is told.
+BROKEN = {
+    "empty.png": (b"", "empty file"),
+    "page.jpg": (b"<!doctype html><html>no such picture</html>", "an HTML page, not an image"),
+    "text.png": (b"just some text", "not an image"),
+    "cut.jpg": (encoded(picture(size=(200, 200)), "JPEG")[:-900], "damaged: image file is trunc"),
+    "cut.png": (encoded(picture(size=(200, 200)), "PNG")[:-900], "damaged: "),
+    "bomb.png": (bomb(), "the limit is 89"),
+    "float.tiff": (encoded(Image.fromarray(RAMP.astype(np.float32)), "TIFF"), "float pixels"),
+    "program.png": (encoded(picture(), "EPS"), "not an image"),
+}
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Path:
+    folder = tmp_path / "zoo"
+    folder.mkdir()
+    for name, content in ODD.items():
+        (folder / name).write_bytes(content)
+    for name, (content, _) in BROKEN.items():
+        (folder / name).write_bytes(content)
+    (folder / "dangling.png").symlink_to("gone.png")
+    (folder / "itself.png").symlink_to("itself.png")
+    (folder / "round").symlink_to(folder)
+    (folder / "a folder.jpg").mkdir()
+    os.mkfifo(folder / "pipe.png")
+    for name in ("Thumbs.db", "._plain.jpg", "notes.txt"):
+        (folder / name).touch()
+    return folder
+
+
+def rows_of(text: str) -> dict[str, dict[str, str]]:
+    return {Path(row["path"]).name: row for row in csv.DictReader(io.StringIO(text))}
+
+
+def test_every_picture_is_one_row_and_every_broken_one_says_why(
+    run: Path, zoo: Path, bayesdg: Bayesdg
+) -> None:
+    code, out, err = bayesdg("predict", run, zoo)
+    assert code == 0
+    rows = rows_of(out)
+    links = {"dangling.png": "cannot be read: No such", "itself.png": "cannot be read: Too many"}
+    expected = {name: reason for name, (_, reason) in BROKEN.items()} | links
+    assert set(rows) == {shown(name) for name in ODD} | set(expected)
+    for name, row in rows.items():
+        assert expected.get(name, "") in row["error"]
+        assert bool(row["error"]) == (name in expected), row
+        assert bool(row["class"]) == (name not in expected)
+        if name not in expected:
+            total, parts = float(row["entropy"]), (row["aleatoric"], row["epistemic"])
+            assert total == pytest.approx(sum(map(float, parts)), rel=1e-6)
+            assert 1 / 3 <= float(row["probability"]) <= 1
+    assert err.startswith("35 pictures, 10 broken, such as ")
+    for left_out in ("2 (junk)", "1 (no image suffix)", "1 (folder linked into itself)",
+                     "1 (folder named like an image)", "1 (not a regular file)"):  # fmt: skip
+        assert f"left out {left_out}" in err
+    assert err.count("\n") == 1
+
+
+def test_rows_are_what_python_says(run: Path, zoo: Path, bayesdg: Bayesdg) -> None:
+    good = [zoo / name for name in ("plain.jpg", "grey.png", "windows.bmp")]
+    found = load_run(run).predict(good)
+    _, out, _ = bayesdg("predict", run, *good, "--top", 9, "--batch-size", 2)
+    for i, row in enumerate(csv.DictReader(io.StringIO(out))):
+        order = np.argsort(-found.probabilities[i])
+        names = [row["class"], row["class_2"], row["class_3"]]
+        assert [name.lstrip("'") for name in names] == [["=cmd()", "cat", "dog"][k] for k in order]
+        assert float(row["probability_3"]) == pytest.approx(found.probabilities[i, order[2]], 1e-5)
+        assert float(row["variation_ratio"]) == pytest.approx(found.variation_ratio[i], abs=1e-6)
+        assert "class_4" not in row
+
+
+def test_a_class_that_is_a_formula_is_quoted_in_csv_and_nowhere_else(
+    run: Path, zoo: Path, bayesdg: Bayesdg, tmp_path: Path
+) -> None:
+    from pyarrow import parquet
+
+    out = {suffix: tmp_path / f"out.{suffix}" for suffix in ("csv", "jsonl", "parquet")}
+    for path in out.values():
+        code, printed, err = bayesdg("predict", run, zoo, "--top", 3, "--out", path)
+        assert (code, printed) == (0, "")
+        assert err.rstrip().endswith(f"written to {path}")
+    lines = [json.loads(line) for line in out["jsonl"].read_text().splitlines()]
+    assert parquet.read_table(out["parquet"]).to_pylist() == lines
+    names = {row[column] for row in lines for column in ("class", "class_2", "class_3")}
+    assert names == {"=cmd()", "cat", "dog", None}
+    table = csv.reader(io.StringIO(out["csv"].read_text()))
+    assert not any(cell.startswith("=") for row in table for cell in row)
+    _, printed, _ = bayesdg("predict", run, zoo, "--top", 3, "--json")
+    assert [json.loads(line) for line in printed.splitlines()] == lines
+
+
+def test_pictures_are_rejected_above_a_threshold(run: Path, zoo: Path, bayesdg: Bayesdg) -> None:
+    _, out, err = bayesdg("predict", run, zoo / "plain.jpg", zoo / "text.png")
+    assert [row["decision"] for row in rows_of(out).values()] == ["", ""]
+    for threshold, decision in ((0, "reject"), (2, "accept")):
+        arguments = ("predict", run, zoo / "plain.jpg", zoo / "text.png", "--reject-above")
+        _, out, err = bayesdg(*arguments, threshold)
+        assert [row["decision"] for row in rows_of(out).values()] == [decision, ""]
+        assert ("1 rejected" in err) == (decision == "reject")
+        _, out, err = bayesdg(*arguments, threshold, "--reject-by", "epistemic")
+        assert rows_of(out)["plain.jpg"]["decision"] == decision
+
+
+def test_nothing_that_can_be_read_is_exit_code_3_and_the_rows_are_there(
+    run: Path, zoo: Path, bayesdg: Bayesdg, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.csv"
+    code, _, err = bayesdg("predict", run, zoo / "empty.png", zoo / "text.png", "--out", path)
+    assert code == 3
+    assert "none of the pictures could be read" in err
+    assert list(rows_of(path.read_text())) == ["empty.png", "text.png"]
+    (tmp_path / "void").mkdir()
+    code, out, err = bayesdg("predict", run, tmp_path / "void", "--out", tmp_path / "void.csv")
+    assert (code, out) == (3, "")
+    assert "no pictures in" in err
+    assert not (tmp_path / "void.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["{run}", "nothing.png"], 2, "no file or folder at nothing.png"),
+        (["{run}", "{zoo}", "--out", "x.xls"], 2, "x.xls: tables are written as .csv, .jsonl"),
+        (["{run}", "{zoo}", "--out", "{zoo}"], 2, "tables are written as"),
+        (["{run}", "{zoo}", "--out", "x.csv", "--json"], 2, "--json is for standard output"),
+        (["{run}", "{zoo}", "--reject-by", "entropi"], 2, "did you mean 'entropy'"),
+        (["{run}", "{zoo}", "--reject-by", "entropy"], 2, "needs a threshold"),
+        (["{run}", "{zoo}", "--reject-above", "nan"], 2, "--reject-above is no number"),
+        (["{run}", "{zoo}", "--top", "0"], 2, "--top"),
+        (["{run}", "{zoo}", "--drws", "3"], 2, "did you mean '--draws'"),
+        (["{zoo}", "{zoo}"], 6, "is it a run folder"),
+        (["nowhere", "{zoo}"], 6, "no run at nowhere"),
+        (["{run}"], 2, "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    run: Path, zoo: Path, bayesdg: Bayesdg, arguments: list[str], code: int, says: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    given = [argument.format(run=run, zoo=zoo) for argument in arguments]
+    found, out, err = bayesdg("predict", *given)
+    assert (found, out) == (code, "")
+    assert says in err
+    assert err.count("\n") == 1
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_seen_enough_ends_it_quietly(run: Path, zoo: Path) -> None:
+    command = [sys.executable, "-m", "bayesdg", "predict", str(run), *[str(zoo)] * 300]
+    process = subprocess.Popen(
+        [*command, "--batch-size", "4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert b"Traceback" not in process.stderr.read()
