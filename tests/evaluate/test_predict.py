@@ -6,7 +6,7 @@ import torch
 from torch.distributions import Categorical
 
 from bayesdg.errors import DataError, NumericError
-from bayesdg.evaluate.predict import predict_images, summarise
+from bayesdg.evaluate.predict import predict_batches, predict_images, summarise
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.presets import preset
 
@@ -76,6 +76,21 @@ def test_more_draws_converge_at_the_monte_carlo_rate(learner: Learner) -> None:
     assert many < few / 3  # ten in the limit of many repetitions
 
 
+def test_the_error_of_t_draws_falls_as_one_over_the_root_of_t(learner: Learner) -> None:
+    """Root mean squares over disjoint blocks of one bank of draws, against all of it."""
+    bank = predict_images(learner, IMAGES, draws=10_000, keep_draws=True).per_draw
+    assert bank is not None
+    p = np.exp(bank)
+    dense, per_draw = p.mean(0), p.var(0)
+    for size in (4, 25, 100):
+        blocks = p.reshape(-1, size, *p.shape[1:]).mean(1)
+        error = ((blocks - dense) ** 2).mean(0)
+        np.testing.assert_allclose(error.sum(), per_draw.sum() / size, rtol=0.25)
+        np.testing.assert_allclose(
+            summarise(torch.from_numpy(bank[:size])).probabilities, blocks[0]
+        )
+
+
 def test_training_mode_is_given_back(learner: Learner) -> None:
     learner.train()
     predict_images(learner, IMAGES, draws=0)
@@ -102,6 +117,11 @@ def test_energy_is_minus_the_log_of_the_summed_exponentials() -> None:
     logits = 3 * torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(1))
     expected = -np.log(np.exp(logits.double().numpy()).sum(-1)).mean(0)
     np.testing.assert_allclose(summarise(logits).energy, expected, rtol=1e-9)
+
+
+def test_asking_leaves_gradients_to_the_caller(learner: Learner) -> None:
+    for _ in predict_batches(learner, IMAGES.split(3), draws=2):
+        assert torch.is_grad_enabled()
 
 
 def test_draws_and_features_are_there_when_asked_for(learner: Learner) -> None:
