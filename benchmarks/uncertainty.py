@@ -24,14 +24,12 @@ from measuring import about, write
 
 from bayesdg.data import DomainDataset, load_dataset
 from bayesdg.data.elsewhere import images_elsewhere
-from bayesdg.evaluate.recalibration import Wanted
 from bayesdg.quickstart import quickstart_settings
 from bayesdg.tables import Cell
 from bayesdg.training.train import train
 
 OTHER = {"rotated-mnist": "rotated-fashion-mnist", "rotated-fashion-mnist": "rotated-mnist"}
 METHODS = ("erm", "bil")
-WANTED = Wanted(temperature=True, conformal=0.9, coverage=0.9)
 # Where, and how a row of a table is called.
 PLACES = {"15 to 75": ("15", "30", "45", "60", "75"), "0": ("0",), "90": ("90",)}
 Row = Mapping[str, Any]
@@ -40,7 +38,7 @@ Row = Mapping[str, Any]
 def judged(dataset: DomainDataset, method: str, seed: int, runs: Path) -> dict[str, Any]:
     """One run, trained or found, calibrated and evaluated: everything in its records."""
     run = train(dataset, quickstart_settings(method, seed), out=runs)
-    fit = run.calibrate(dataset, WANTED)
+    fit = run.calibrate(dataset, conformal=0.9, coverage=0.9)
     other = OTHER[dataset.name]
     images, _ = images_elsewhere(other, run.frame, run.settings.data, domains=run.task.sources)
     results = run.evaluate(dataset, others={other: images})

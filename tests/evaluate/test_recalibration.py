@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from bayesdg.data import DomainDataset, ImageSet
 from bayesdg.errors import DataError, StoredRunError, UsageError
 from bayesdg.evaluate.conformal import prediction_sets
 from bayesdg.evaluate.metrics import METRICS
-from bayesdg.evaluate.recalibration import FILE, Wanted, fitted
+from bayesdg.evaluate.recalibration import FILE, Wanted, fitted, wanted_from
 from bayesdg.evaluate.rejection import risk_coverage
 from bayesdg.evaluate.stored import predictions_path, read_predictions
 from bayesdg.evaluate.temperature import best_temperature, tempered
@@ -23,7 +24,7 @@ from forecasts import guesses
 from worlds import image_set, sealed
 
 MakeSettings = Callable[..., Settings]
-ALL = Wanted(temperature=True, conformal=0.8, coverage=0.7)
+ALL: dict[str, Any] = {"conformal": 0.8, "coverage": 0.7}
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_it_is_fitted_to_source_validation_and_the_target_is_not_opened(
     run: Run, dataset: DomainDataset
 ) -> None:
     shut = {**dataset.domains, "far": sealed(dataset.domains["far"])}
-    found = run.calibrate(replace(dataset, domains=shut), ALL)
+    found = run.calibrate(replace(dataset, domains=shut), **ALL)
     log_p, labels = (np.concatenate(parts) for parts in validation(run, dataset))
     assert found.temperature == pytest.approx(best_temperature(log_p, labels))
     assert found.num_images == 90
@@ -72,7 +73,7 @@ def test_predictions_of_the_loaded_run_are_tempered_and_uncertainties_are_not(
 ) -> None:
     images = dataset.domains["far"].test.images
     before = run.predict(images)
-    fit = run.calibrate(dataset, ALL)
+    fit = run.calibrate(dataset, **ALL)
     assert run.path is not None
     assert fit.temperature is not None
     again = load_run(run.path)
@@ -95,7 +96,7 @@ def test_an_evaluation_tells_what_comes_of_it_on_every_domain(
     run: Run, dataset: DomainDataset
 ) -> None:
     assert {result.recalibrated for result in run.evaluate(dataset)} == {None}
-    fit = run.calibrate(dataset, ALL)
+    fit = run.calibrate(dataset, **ALL)
     assert fit.temperature is not None
     assert fit.sets is not None
     assert fit.rejection is not None
@@ -123,7 +124,7 @@ def test_an_evaluation_tells_what_comes_of_it_on_every_domain(
 def test_a_file_that_is_damaged_or_of_other_weights_is_named_with_the_remedy(
     run: Run, dataset: DomainDataset
 ) -> None:
-    run.calibrate(dataset, ALL)
+    run.calibrate(dataset, **ALL)
     assert run.path is not None
     path = run.path / FILE
     whole = json.loads(path.read_text())
@@ -140,12 +141,12 @@ def test_a_file_that_is_damaged_or_of_other_weights_is_named_with_the_remedy(
         path.write_text(text)
         with pytest.raises(StoredRunError, match="damaged"):
             load_run(run.path)
-    load_run(run.path, raw=True).calibrate(dataset, ALL)
+    load_run(run.path, raw=True).calibrate(dataset, **ALL)
     assert json.loads(path.read_text()) == whole
 
 
 def test_a_saved_copy_takes_it_along(run: Run, dataset: DomainDataset, tmp_path: Path) -> None:
-    fit = run.calibrate(dataset, ALL)
+    fit = run.calibrate(dataset, **ALL)
     assert load_run(run.save(tmp_path / "copy")).recalibration == fit
 
 
@@ -164,10 +165,11 @@ def test_each_is_fitted_only_if_it_is_wanted() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    log_p, labels = guesses()
+    with pytest.raises(UsageError, match="reject-by is 'entropi': Input should be 'entropy', "):
+        wanted_from({"reject_by": "entropi"})
+    log_p, _ = guesses()
     wrong = (log_p.argmax(-1) + 1) % 5
-    entropy = np.ones(500)
     with pytest.raises(UsageError, match="give one of them"):
-        fitted(log_p, entropy, labels, Wanted(coverage=0.9, risk=0.1))
+        wanted_from({"coverage": 0.9, "risk": 0.1})
     with pytest.raises(DataError, match="no threshold on entropy has a risk of 0.1.*lowest is 1"):
-        fitted(log_p, entropy, wrong, Wanted(temperature=False, risk=0.1))
+        fitted(log_p, np.ones(500), wrong, Wanted(temperature=False, risk=0.1))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bayesdg.cli.data import AsJson, Root
 from bayesdg.cli.stored import Data, Device, Draws, RunFolder, dataset_of, held, stored_run
 from bayesdg.cli.terminal import messages
-from bayesdg.errors import UsageError
 
 if TYPE_CHECKING:
     from bayesdg.evaluate.recalibration import Recalibration
@@ -45,27 +44,18 @@ def calibrate(
     """
     if not temperature and conformal is None and coverage is None and risk is None:
         temperature, conformal, coverage = True, 0.9, 0.9
-    if coverage is not None and risk is not None:
-        raise UsageError("--coverage and --risk decide each other; give one of them")
-    wanted = {
-        "temperature": temperature, "conformal": conformal, "coverage": coverage, "risk": risk,
-        "score": reject_by,
-    }  # fmt: skip
     found = stored_run(run, device, raw=True)
 
-    from pydantic import ValidationError
+    from bayesdg.evaluate.recalibration import FILE, wanted_from
 
-    from bayesdg.evaluate.recalibration import FILE, Wanted
-
-    try:
-        checked = Wanted.model_validate(wanted)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        option = str(first["loc"][0]).replace("score", "reject-by")
-        raise UsageError(f"--{option} is {first['input']!r}: {first['msg']}") from None
+    wanted: dict[str, Any] = {
+        "temperature": temperature, "conformal": conformal, "coverage": coverage, "risk": risk,
+        "reject_by": reject_by,
+    }  # fmt: skip
+    wanted_from(wanted)  # before the data set is opened
     dataset = dataset_of(found, data, root)
     with held(found), messages.status("calibrating"):
-        fit = found.calibrate(dataset, checked, draws)
+        fit = found.calibrate(dataset, draws, **wanted)
     if as_json:
         typer.echo(fit.model_dump_json(indent=1))
         return

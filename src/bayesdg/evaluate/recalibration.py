@@ -8,6 +8,7 @@ for. Imports no torch.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,14 +44,27 @@ class Wanted(Checked):
         conformal: How often a set should hold the right class.
         coverage: Share of pictures to accept, at least; or
         risk: Error rate among the accepted ones, at most.
-        score: What a picture is rejected by.
+        reject_by: An uncertainty.
     """
 
     temperature: bool = True
     conformal: Annotated[float, Field(gt=0, lt=1)] | None = None
     coverage: Share | None = None
     risk: Share | None = None
-    score: Uncertainty = "entropy"
+    reject_by: Uncertainty = "entropy"
+
+
+def wanted_from(values: Mapping[str, object]) -> Wanted:
+    """What is to be fitted, from plain values; one line if they are wrong."""
+    try:
+        wanted = Wanted.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        raise UsageError(f"{name} is {first['input']!r}: {first['msg']}") from None
+    if wanted.coverage is not None and wanted.risk is not None:
+        raise UsageError("coverage and risk decide each other; give one of them")
+    return wanted
 
 
 class Sets(Checked):
@@ -134,8 +148,6 @@ def fitted(
         labels: (n,).
         wanted: What.
     """
-    if wanted.coverage is not None and wanted.risk is not None:
-        raise UsageError("coverage and risk decide each other; give one of them")
     temperature = best_temperature(log_probabilities, labels) if wanted.temperature else None
     sets = None
     if wanted.conformal is not None:
@@ -162,10 +174,10 @@ def _rejection(
         name, found = f"risk {wanted.risk:g}", curve.at_risk(wanted.risk)
     if found is None:
         raise DataError(
-            f"no threshold on {wanted.score} has a risk of {wanted.risk:g} on source validation; "
-            f"the lowest is {float(np.min(curve.risk)):.3g}"
+            f"no threshold on {wanted.reject_by} has a risk of {wanted.risk:g} on source "
+            f"validation; the lowest is {float(np.min(curve.risk)):.3g}"
         )
-    return Rejecting(score=wanted.score, wanted=name, **dataclasses.asdict(found))
+    return Rejecting(score=wanted.reject_by, wanted=name, **dataclasses.asdict(found))
 
 
 def write_recalibration(run: Path, found: Recalibration) -> None:

@@ -27,7 +27,7 @@ def recalibrated(
     parts = [predict_images(learner, images.images, draws) for images in used.values()]
     found = Predictions.joined(parts)
     labels = np.concatenate([images.labels.numpy() for images in used.values()])
-    uncertainty = getattr(found, wanted.score)
+    uncertainty = getattr(found, wanted.reject_by)
     temperature, sets, rejection = fitted(found.log_probabilities, uncertainty, labels, wanted)
     return Recalibration(
         weights=weights_digest(learner),

@@ -21,8 +21,9 @@ from bayesdg.evaluate.pictures import Pictures, batches_of, rows_of
 from bayesdg.evaluate.predict import Predictions, asking, default_batch_size, predict_batches
 from bayesdg.evaluate.recalibration import (
     Recalibration,
-    Wanted,
+    Uncertainty,
     read_recalibration,
+    wanted_from,
     write_recalibration,
 )
 from bayesdg.evaluate.rows import Form
@@ -188,7 +189,15 @@ class Run:
         return [record for record in found if isinstance(record, ResultRecord)]
 
     def calibrate(
-        self, dataset: DomainDataset, wanted: Wanted | None = None, draws: int | None = None
+        self,
+        dataset: DomainDataset,
+        draws: int | None = None,
+        *,
+        temperature: bool = True,
+        conformal: float | None = None,
+        coverage: float | None = None,
+        risk: float | None = None,
+        reject_by: Uncertainty = "entropy",
     ) -> Recalibration:
         """Fit a temperature, sets or a rejection to the sources' validation images, and keep them.
 
@@ -196,10 +205,20 @@ class Run:
 
         Args:
             dataset: The one trained on; its targets are not looked at.
-            wanted: What to fit; a temperature by default.
             draws: Weight draws, 0 for the mean weights; as in the settings by default.
+            temperature: Whether to scale the probabilities.
+            conformal: How often a set of classes should hold the right one, such as 0.9.
+            coverage: Share of pictures to accept, at least; or
+            risk: Error rate among the accepted ones, at most.
+            reject_by: The uncertainty that coverage or risk choose a threshold on.
         """
-        used, wanted = self.used_draws(draws), wanted or Wanted()
+        used = self.used_draws(draws)
+        wanted = wanted_from(
+            {
+                "temperature": temperature, "conformal": conformal, "coverage": coverage,
+                "risk": risk, "reject_by": reject_by,
+            }
+        )  # fmt: skip
         found = recalibrated(self.learner, self.task, dataset, used, wanted)
         if self.path is not None:
             write_recalibration(self.path, found)
