@@ -75,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)
-    except BrokenPipeError:
-        # `bayesdg ... | head`: whoever read has seen enough.
+    except (BrokenPipeError, SystemExit):
+        # `bayesdg ... | head`: whoever read has seen enough. typer makes the second of the first.
         with suppress(OSError):
             sys.stdout.close()
         return 0
