@@ -22,6 +22,12 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
     return buffer.getvalue()
 
 
+def idx_bytes(array: np.ndarray) -> bytes:
+    """The content of an IDX file of bytes."""
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
 def make_tree(root: Path, layout: dict[str, dict[str, int]]) -> Path:
     """A folder DOMAIN/CLASS/N.png with different pictures."""
     seed = 0

@@ -358,6 +358,17 @@ def test_values_out_of_range_are_refused_by_name(tmp_path: Path, name: str, text
         Settings().replace(read_config(tmp_path / "a.json"))
 
 
+@pytest.mark.parametrize(("suffix", "text"), [("yaml", ".nan"), ("yaml", ".inf"), ("toml", "nan")])
+def test_values_that_are_no_numbers_are_refused_as_such(
+    tmp_path: Path, suffix: str, text: str
+) -> None:
+    """NaN is not equal to itself, and yet no second value."""
+    equals = ": " if suffix == "yaml" else " = "
+    (tmp_path / f"a.{suffix}").write_text(f"training.learning_rate{equals}{text}\n")
+    with pytest.raises(UsageError, match=r"^setting training\.learning_rate: .* finite number"):
+        Settings().replace(read_config(tmp_path / f"a.{suffix}"))
+
+
 # --- assignments -----------------------------------------------------------------------------
 
 

@@ -195,7 +195,7 @@ def _named(parsed: object) -> dict[str, Any]:
             )
         value = _fitted(name, value, value)
         first = values.setdefault(name, value)
-        if first != value:
+        if first is not value and first != value:  # NaN differs from itself
             raise ValueError(
                 f"{_short(name)} is there twice, as {_short(first)} and {_short(value)}; keep one"
             )

@@ -336,6 +336,18 @@ def test_show_augments_only_what_training_augments(tmp_path: Path) -> None:
         (["check", "~nosuchuser/x"], 2, "~nosuchuser/x: there is no such user's home folder"),
         (["list", "--root", "~nosuchuser"], 2, "there is no such user's home folder"),
         (["check", ""], 2, "unknown data set ''"),
+        (
+            ["check", __file__],
+            2,
+            "test_check.py is a file and no data set; allowed: rotated",
+        ),
+        (
+            ["show", "rotated-digits", "--out", "/tmp"],
+            2,
+            "--out /tmp is a folder; give the name",
+        ),
+        (["show", "rotated-digits", "--out", f"{__file__}/x.png"], 2, "cannot be written to (File"),
+        (["get", "pacs", "--archive", __file__], 3, "is no whole zip or tar archive: file could"),
         (["check", "rotated-digits", "--skip-bad"], 2, "has no files of its own; --skip-bad"),
         (["get", "pacs"], 2, "cannot be downloaded by a program; get it from https://"),
         (["get", "office-home", "--archive", "/nowhere.zip"], 3, "no archive at /nowhere.zip"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from bayesdg.cli.results import print_results
 from bayesdg.data import DomainDataset, load_dataset
 from bayesdg.data.known import data_root, place_of, user_cache
 from bayesdg.errors import BayesdgError, DataError, UsageError
@@ -94,7 +95,7 @@ def test_a_class_that_a_source_lacks_is_trained_from_the_others(
 
 
 def test_a_class_of_the_target_alone_is_not_counted(
-    tmp_path: Path, tiny_settings: MakeSettings
+    tmp_path: Path, tiny_settings: MakeSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     layout = {
         "art": {"cat": 20, "dog": 20},
@@ -102,8 +103,10 @@ def test_a_class_of_the_target_alone_is_not_counted(
         "web": {"cat": 4, "owl": 6},
     }
     dataset = load_dataset(str(make_tree(tmp_path / "pets", layout)), data=SMALL)
-    result = trained(dataset, tiny_settings("erm")).results[-1]
-    assert (result.num_images, result.num_excluded) == (4, 6)
+    results = trained(dataset, tiny_settings("erm")).results
+    assert (results[-1].num_images, results[-1].num_excluded) == (4, 6)
+    print_results(results)
+    assert "web: 6 more images are of classes that training never saw" in capsys.readouterr().out
     layout["web"] = {"owl": 6}
     shutil.rmtree(tmp_path / "pets" / "web" / "cat")
     dataset = load_dataset(str(tmp_path / "pets"), data=SMALL)
@@ -155,6 +158,8 @@ def test_a_domain_a_hundred_times_smaller_is_met_as_often(tmp_path: Path) -> Non
 
     layout = {"big": {"cat": 150, "dog": 150}, "small": {"cat": 2, "dog": 1}}
     dataset = load_dataset(str(make_tree(tmp_path / "pets", layout)), data=SMALL)
+    assert "big has 300 images, small 3: episodes draw from every domain" in dataset.notes[-1]
+    assert dataset.notes[-1].endswith("an image of small repeats 100 times as often")
     sampler = EpisodeSampler({n: d.train for n, d in dataset.domains.items()}, 4, 2, "episode")
     met = [sampler.draw(stream(0, "episode", step)).meta_target for step in range(200)]
     assert 70 < met.count("small") < 130
@@ -169,6 +174,7 @@ def test_broken_images_stop_everything_with_a_list(folder: Path) -> None:
     assert "2 broken images" in message
     assert "art/cat/0.png: an HTML page" in message
     assert "web/dog/1.png: empty file" in message
+    assert "--skip-bad" in message
     assert "data.bad_images = skip" in message
     assert caught.value.exit_code == 3
 

@@ -1,7 +1,6 @@
 """The files of MNIST: small ones made here, the real ones where they are."""
 
 import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,11 @@ from bayesdg.data.digits import read_idx
 from bayesdg.data.rotated import Turned, rotate
 from bayesdg.errors import DataError, UsageError
 from bayesdg.stages import DataSettings
+from pictures import idx_bytes
 
 
 def write_idx(path: Path, array: np.ndarray, packed: bool = False) -> None:
-    content = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    content += array.astype(np.uint8).tobytes()
+    content = idx_bytes(array)
     path.parent.mkdir(parents=True, exist_ok=True)
     if packed:
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(content))

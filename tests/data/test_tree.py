@@ -133,6 +133,15 @@ def test_aliases_and_known_domains(tmp_path: Path) -> None:
     assert tree.domains == ("Art", "Real World")
 
 
+def test_images_without_domain_and_class_are_said(tmp_path: Path) -> None:
+    """A folder of pictures, and one of classes without domains."""
+    for name in ("1.png", "cat/2.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        picture().save(tmp_path / name)
+    with pytest.raises(DataError, match=r"2 images are not in DOMAIN/CLASS.* such as 1\.png; exp"):
+        read_tree(tmp_path)
+
+
 def test_nothing_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no folder at"):
         read_tree(tmp_path / "absent")

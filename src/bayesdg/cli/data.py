@@ -13,10 +13,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdg.cli.terminal import console, messages
-from bayesdg.data.known import KNOWN, data_root, expanded, is_present, place_of
+from bayesdg.cli.terminal import check_folder, console, messages
+from bayesdg.data.known import KNOWN, check_name, data_root, is_present, place_of
 from bayesdg.errors import DataError, UsageError
-from bayesdg.names import choose, unknown
+from bayesdg.names import choose
 
 if TYPE_CHECKING:
     from bayesdg.data.check import Report
@@ -115,6 +115,9 @@ def show(
     from bayesdg.stages import AugmentationSettings
 
     check_name(name)
+    check_folder(out.parent)
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder; give the name of a picture, such as {out}.png")
     with messages.status("loading torch"):
         from bayesdg.data import load_dataset
         from bayesdg.data.sheet import contact_sheet
@@ -126,7 +129,6 @@ def show(
         typer.echo(f"training does not augment {dataset.name}; shown as it is")
         augmented = False
     sheet = contact_sheet(dataset, columns, AugmentationSettings() if augmented else None)
-    out.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(out, format="PNG")
     typer.echo(f"written to {out}")
 
@@ -173,13 +175,6 @@ def _download_idx(folder: str, place: Path) -> None:
         raise DataError(
             f"{folder} could not be downloaded to {place}: {error}; is there a network?"
         ) from None
-
-
-def check_name(name: str) -> None:
-    """Refuse what is neither a name nor a folder."""
-    if name not in KNOWN and not (name and expanded(name).is_dir()):
-        summary = f"{', '.join(KNOWN)}, or the path of a folder DOMAIN/CLASS/IMAGE"
-        raise UsageError(unknown("data set", name, KNOWN, summary=summary))
 
 
 def _check_rotated(name: str, root: Path) -> Report:

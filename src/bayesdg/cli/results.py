@@ -47,6 +47,14 @@ def _print(title: str, table: Table) -> None:
     # A title of the table's own would be broken to its width.
     console.print(f"\n{escape(title)}", soft_wrap=True, highlight=False)
     console.print(table)
+    for result in results:
+        if result.num_excluded:
+            console.print(
+                f"{escape(result.domain)}: {result.num_excluded:,} more images are of classes that "
+                "training never saw, and in no number above",
+                soft_wrap=True,
+                highlight=False,
+            )
 
 
 def _table(*columns: str) -> Table:

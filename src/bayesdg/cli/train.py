@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayesdg.cli.data import Root, SkipBad, check_name
+from bayesdg.cli.data import Root, SkipBad
 from bayesdg.cli.results import print_results, print_validation
 from bayesdg.cli.terminal import TrainingProgress, check_folder, messages
-from bayesdg.data.known import KNOWN, expanded
+from bayesdg.data.known import KNOWN, check_name, expanded
+from bayesdg.errors import UsageError
 from bayesdg.names import choose
 
 if TYPE_CHECKING:
@@ -97,9 +98,13 @@ def train(
 ) -> None:
     """Train on all domains but the target; the same command again goes on, or says it is done."""
     check_name(dataset)
-    if dataset in KNOWN and KNOWN[dataset].domains:
-        for name in target or ():
-            choose("domain", name, dict.fromkeys(KNOWN[dataset].domains), where=dataset)
+    if dataset in KNOWN and (domains := KNOWN[dataset].domains):
+        if not target:
+            raise UsageError(
+                f"{dataset} has no target of its own; name one with --target: {', '.join(domains)}"
+            )
+        for name in target:
+            choose("domain", name, dict.fromkeys(domains), where=dataset)
     look = "along" if watch_target else "end" if evaluate_target else None
     settings = chosen_settings(
         config,

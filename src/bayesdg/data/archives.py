@@ -66,7 +66,7 @@ def _untar(archive: Path, into: Path) -> None:
             _check(archive, (m.name for m in members), sum(m.size for m in members), special)
             file.extractall(into, filter="data")
     except (tarfile.TarError, *DAMAGED) as error:
-        reason = str(error).splitlines()[0] if str(error) else "cut short"
+        reason = str(error).splitlines()[0].rstrip(":") if str(error) else "cut short"
         raise DataError(f"{shown(archive)} is no whole zip or tar archive: {reason}") from None
 
 

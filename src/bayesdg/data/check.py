@@ -20,6 +20,7 @@ from bayesdg.data.flaws import (
     missing_classes,
     repeated,
     training_verdict,
+    uneven,
     without_validation,
 )
 from bayesdg.data.folders import count_differences, listing
@@ -103,7 +104,7 @@ def check_folder(
     odd = {path: s.oddities for path, s in zip(paths, seen, strict=True) if s.oddities}
     groups = repeated(tree, ["" if s.reason else s.digest for s in seen])
     counted = counts(tree, bad)
-    warnings = [*tree.warnings, *missing_classes(counted), *_uneven(counted)]
+    warnings = [*tree.warnings, *missing_classes(counted), *uneven(counted)]
     if (known := KNOWN.get(name)) is not None:
         warnings += count_differences(tree, known)
     unsafe = _unsafe(tree, broken, skip=data.bad_images == "skip")
@@ -183,18 +184,6 @@ def _look_alikes(tree: Tree, seen: Sequence[_Seen]) -> list[list[str]]:
             if seen[row].digest != seen[other].digest:
                 pairs.append([shown(tree.entries[r].path) for r in (row, other)])
     return pairs
-
-
-def _uneven(counted: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Whether domains are of very different size."""
-    sizes = {domain: sum(row.values()) for domain, row in counted.items()}
-    small, large = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
-    if sizes[large] < 20 * sizes[small]:
-        return []
-    return [
-        f"{large} has {sizes[large]} images, {small} {sizes[small]}: episodes draw from every "
-        "domain equally often, so the small one repeats"
-    ]
 
 
 def _unsafe(tree: Tree, broken: Mapping[str, str], skip: bool) -> list[str]:

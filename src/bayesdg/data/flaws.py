@@ -35,6 +35,24 @@ def missing_classes(counted: Counts) -> list[str]:
     ]
 
 
+def uneven(counted: Counts) -> list[str]:
+    """A line if domains are of very different size, with what training does then.
+
+    >>> uneven({"photo": {"dog": 3000}, "web": {"dog": 30}})
+    ['photo has 3000 images, web 30: episodes draw from every domain equally often, so an image of \
+web repeats 100 times as often']
+    """
+    sizes = {domain: sum(row.values()) for domain, row in counted.items()}
+    small, large = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+    if sizes[large] < 20 * max(sizes[small], 1):
+        return []
+    return [
+        f"{large} has {sizes[large]} images, {small} {sizes[small]}: episodes draw from every "
+        f"domain equally often, so an image of {small} repeats "
+        f"{sizes[large] / max(sizes[small], 1):.0f} times as often"
+    ]
+
+
 def without_validation(tree: Tree, parts: Parts) -> list[str]:
     """A line for each domain with classes that it trains on and cannot validate."""
     lines = []

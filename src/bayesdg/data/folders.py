@@ -29,6 +29,7 @@ from bayesdg.data.flaws import (
     leaks,
     missing_classes,
     repeated,
+    uneven,
     without_validation,
 )
 from bayesdg.data.known import KNOWN, Known, expanded, place_of, user_cache
@@ -108,7 +109,8 @@ def folder_dataset(
     notes += [f"{number} images: {kind}" for kind, number in kinds_of(stored.values()).items()]
     notes += [f"ignored, {reason}: {number}" for reason, number in tree.ignored.items()]
     parts = files.parts(broken)
-    notes += first_of(missing_classes(counts(tree, broken)))
+    counted = counts(tree, broken)
+    notes += [*first_of(missing_classes(counted)), *uneven(counted)]
     notes += first_of(without_validation(tree, parts))
     notes += leaks(tree, repeated(tree, _digests(tree, rows, stored, broken)))
     assembled = _assembled(title, tree, parts, rows, stored, broken)
@@ -133,7 +135,7 @@ def broken_message(tree: Tree, broken: Mapping[int, str]) -> str:
     more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
     return (
         f"{len(broken)} broken images in {shown(tree.root)}: {listed}{more}; mend or remove them, "
-        "or go on without them (data.bad_images = skip)"
+        "or go on without them (--skip-bad, data.bad_images = skip)"
     )
 
 

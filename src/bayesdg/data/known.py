@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from bayesdg.errors import UsageError
+from bayesdg.names import unknown
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,16 @@ OTHER_FOLDERS = {
     "pacs": ("pacs", "kfold", "pacs_data"),
     "office-home": ("office_home", "office-home", "OfficeHomeDataset_10072016", "OfficeHome_v1"),
 }
+
+
+def check_name(name: str) -> None:
+    """Refuse what is neither a name nor a folder."""
+    if name in KNOWN or (name and expanded(name).is_dir()):
+        return
+    summary = f"{', '.join(KNOWN)}, or the path of a folder DOMAIN/CLASS/IMAGE"
+    if name and expanded(name).exists():
+        raise UsageError(f"{name} is a file and no data set; allowed: {summary}")
+    raise UsageError(unknown("data set", name, KNOWN, summary=summary))
 
 
 def data_root(root: Path | None = None) -> Path:

@@ -7,10 +7,8 @@ from pathlib import Path
 from bayesdg.data.digits import rotated_digits, rotated_mnist
 from bayesdg.data.domains import DomainDataset
 from bayesdg.data.folders import folder_dataset
-from bayesdg.data.known import KNOWN, data_root, expanded
+from bayesdg.data.known import KNOWN, check_name, data_root
 from bayesdg.data.store import Progress
-from bayesdg.errors import UsageError
-from bayesdg.names import unknown
 from bayesdg.stages import DataSettings
 
 
@@ -36,12 +34,10 @@ def load_dataset(
 def _loaded(
     name: str, root: Path | str | None, data: DataSettings, progress: Progress
 ) -> DomainDataset:
-    known = KNOWN.get(name)
+    check_name(name)
     place = data_root(None if root is None else Path(root))
+    known = KNOWN.get(name)
     if known is None:
-        if not name or not expanded(name).is_dir():
-            summary = f"{', '.join(KNOWN)}, or the path of a folder DOMAIN/CLASS/IMAGE"
-            raise UsageError(unknown("data set", name, KNOWN, summary=summary))
         return folder_dataset(name, place, data, progress)
     if known.kind == "digits":
         return rotated_digits(data)

@@ -107,9 +107,8 @@ def read_tree(
     found = tuple(sorted({entry.domain for entry in entries}, key=natural))
     classes = tuple(sorted({entry.label for entry in entries}, key=natural))
     if not entries:
-        raise DataError(
-            f"no images below {shown(root)}; expected DOMAIN/CLASS/IMAGE, such as photo/dog/1.jpg"
-        )
+        lack = f"{shown(root)}: {warnings[-1]}" if misplaced else f"no images below {shown(root)}"
+        raise DataError(f"{lack}; expected DOMAIN/CLASS/IMAGE, such as photo/dog/1.jpg")
     warnings += _links_out(used, root)
     warnings += _look_alikes("domain", found) + _look_alikes("class", classes)
     warnings += [
