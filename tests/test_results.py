@@ -40,6 +40,20 @@ def test_quickstart_table_is_that_of_the_records() -> None:
         assert printed == pytest.approx(expected)
 
 
+def test_readmes_table_is_that_of_seed_0() -> None:
+    first = [result for result in quickstart_results() if result.seed == 0]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for method, row in by_method(first).items():
+        line = re.search(rf"^ {method}  .*$", readme, re.MULTILINE)
+        assert line is not None, method
+        expected = [
+            f"{scale * row[metric, role].mean:.{digits}f}"
+            for metric, scale, digits in (("accuracy", 100, 1), ("nll", 1, 3), ("ece", 100, 1))
+            for role in ("source", "target")
+        ]
+        assert line.group().split()[1:] == expected
+
+
 def test_confidence_is_as_the_text_says() -> None:
     """Too sure by 7 points out for erm; too cautious by 4 in and 13 out for bil."""
     rows = by_method(quickstart_results())
