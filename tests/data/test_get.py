@@ -1,4 +1,7 @@
-"""`bayesdg data get` against a server on this machine: whole, cut, replaced by a page."""
+"""`bayesdg data get` against a server on this machine: whole, cut, replaced by a page.
+
+Bad-input scenario 64.
+"""
 
 import gzip
 import hashlib

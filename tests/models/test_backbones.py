@@ -130,7 +130,8 @@ try:
     build_backbone(ModelSettings(), 3)
 except UsageError as error:
     assert "no pretrained weights for resnet18.tv_in1k" in str(error), error
-    assert "model.weights" in str(error), error
+    assert "--weights, model.weights" in str(error), error
+    assert "--no-pretrained, model.pretrained" in str(error), error
     assert chr(10) not in str(error)
 else:
     raise AssertionError("there are no weights yet")

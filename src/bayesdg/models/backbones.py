@@ -80,7 +80,8 @@ def _check_hub(name: str) -> None:
     repository = getattr(entry, "hf_hub_id", None)
     if not repository:
         raise UsageError(
-            f"timm has no pretrained weights for {name}; set model.pretrained to false"
+            f"timm has no pretrained weights for {name}; start from random ones "
+            "(--no-pretrained, model.pretrained = false)"
         )
     if any(
         isinstance(try_to_load_from_cache(repository, file), str)
@@ -96,8 +97,8 @@ def _check_hub(name: str) -> None:
     raise UsageError(
         f"no pretrained weights for {name}: model.safetensors of {repository} is not in "
         f"{constants.HF_HUB_CACHE} and the hub is out of reach; connect to the network once, give "
-        f"a weights file (model.weights){such_as} or start from random ones (model.pretrained = "
-        "false)"
+        f"a weights file (--weights, model.weights){such_as} or start from random ones "
+        "(--no-pretrained, model.pretrained = false)"
     )
 
 
