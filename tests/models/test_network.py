@@ -99,6 +99,25 @@ def test_mean_weights_need_no_generator_and_do_not_vary() -> None:
     assert network(IMAGES).logits.shape == (1, 6, 3)
 
 
+def test_features_are_compared_before_the_relu_and_passed_on_behind_it() -> None:
+    """Eq. 8 is about activations that are Gaussian; of a point layer its output is compared."""
+    network = make("j").eval()
+    output = network(IMAGES, 2, seeded())
+    phi, psi = network.heads["phi"], network.heads["psi"]
+    assert isinstance(phi, BayesLinear)
+    assert isinstance(psi, BayesLinear)
+    mean, variance = phi.moments(output.features["backbone"].mean)
+    assert (mean < 0).any()
+    assert torch.equal(output.features["phi"].mean, mean)
+    assert output.features["phi"].variance is not None
+    assert torch.equal(output.features["phi"].variance, variance)
+    mean_weights = network(IMAGES)
+    torch.testing.assert_close(mean_weights.logits[0], psi(mean.relu()))
+    point = make("i").eval()(IMAGES).features["phi"].mean
+    assert (point == 0).any()
+    assert (point >= 0).all()
+
+
 def test_a_forward_pass_leaves_nothing_behind() -> None:
     network = make("j")
     before = {id(module): set(vars(module)) for module in network.modules()}
