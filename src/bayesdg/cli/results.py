@@ -41,12 +41,6 @@ def print_results(results: Iterable[ResultRecord]) -> None:
         cells = (escape(result.domain), what, f"{result.num_images:,}")
         table.add_row(*cells, *_cells(result.metrics), style="bold" * (result.role == "target"))
     _print(f"{results[0].method}, weights of step {results[0].step}, {how}", table)
-
-
-def _print(title: str, table: Table) -> None:
-    # A title of the table's own would be broken to its width.
-    console.print(f"\n{escape(title)}", soft_wrap=True, highlight=False)
-    console.print(table)
     for result in results:
         if result.num_excluded:
             console.print(
@@ -55,6 +49,12 @@ def _print(title: str, table: Table) -> None:
                 soft_wrap=True,
                 highlight=False,
             )
+
+
+def _print(title: str, table: Table) -> None:
+    # A title of the table's own would be broken to its width.
+    console.print(f"\n{escape(title)}", soft_wrap=True, highlight=False)
+    console.print(table)
 
 
 def _table(*columns: str) -> Table:
