@@ -18,9 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from bayesdg.errors import UsageError
-from bayesdg.names import unknown
-
 Weight = Annotated[float, Field(ge=0)]
 Names = Annotated[
     tuple[str, ...], BeforeValidator(lambda v: v.split(",") if isinstance(v, str) and v else v)
@@ -222,12 +219,6 @@ class TrainingSettings(Stage):
     evaluate_target: Literal["never", "end", "along"] = Field(
         "never", description="look at the target: after training, or beside every validation"
     )
-
-
-def _device(name: str) -> str:
-    if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
-        return name
-    raise UsageError(unknown("device", name, ("auto", "cpu", "cuda", "cuda:1", "mps")))
 
 
 class EngineSettings(Stage):
