@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from bayesdg.data import DomainDataset, load_dataset
-from bayesdg.quickstart import quickstart_settings
+from bayesdg.presets import small_images
 from bayesdg.records import mean_accuracy
 from bayesdg.training.judge import validate
 from bayesdg.training.train import train
@@ -49,7 +49,7 @@ def held_out_accuracy(
     dataset: DomainDataset, method: str, changes: dict[str, object], seed: int
 ) -> tuple[float, float]:
     """Mean accuracy of the selected weights on validation images: sources, held-out sources."""
-    settings = quickstart_settings(method, seed).replace(changes)
+    settings = small_images("default", method, seed).replace(changes)
     seen = {name: dataset.domains[name] for name in (*SOURCES, *HELD_OUT)}
     run = train(replace(dataset, domains=seen, targets=HELD_OUT), settings)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bayesdg.quickstart import SMALL_IMAGES, quickstart_settings
+from bayesdg.presets import SMALL_IMAGES, small_images
 from bayesdg.records import ResultRecord, read_records
 from test_cli import bayesdg, seconds_of_children
 
@@ -67,11 +67,11 @@ def test_the_same_command_again_shows_what_is_there(first_run: tuple[Path, str, 
 def test_settings_are_written_as_used(first_run: tuple[Path, str, float]) -> None:
     for folder in first_run[0].iterdir():
         stored = json.loads((folder / "settings.json").read_text())
-        assert stored == json.loads(quickstart_settings(stored["method"]).model_dump_json())
+        assert stored == json.loads(small_images("default", stored["method"]).model_dump_json())
 
 
 def test_both_methods_get_the_same_treatment() -> None:
-    erm, bil = quickstart_settings("erm"), quickstart_settings("bil")
+    erm, bil = small_images("default", "erm"), small_images("default", "bil")
     assert erm.model_copy(update={"method": "bil"}) == bil
     assert SMALL_IMAGES["model.backbone"] == "small-cnn"
 

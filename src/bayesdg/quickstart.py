@@ -9,33 +9,12 @@ from pathlib import Path
 import torch
 
 from bayesdg.data import load_dataset
-from bayesdg.presets import preset
+from bayesdg.presets import small_images
 from bayesdg.records import Record, ResultRecord
 from bayesdg.settings import Settings
 from bayesdg.training.train import train
 
 DATASET = "rotated-digits"
-
-# What a small network on small images needs otherwise than a pretrained ResNet on photographs.
-SMALL_IMAGES = {
-    "model.backbone": "small-cnn",
-    "episode.per_class": 4,
-    "training.steps": 300,
-    "training.learning_rate": 3e-3,
-    "training.evaluate_every": 50,
-    "training.evaluate_target": "end",
-    "engine.device": "cpu",
-}
-# These two belong to the other presets; ours takes what is best on source domains alone: trained
-# on 30, 45 and 60 degrees, compared on 15 and 75 (benchmarks/quickstart_settings.py).
-DEFAULT_ONLY = {"model.batch_norm": "joint", "training.schedule": "step"}
-
-
-def quickstart_settings(method: str, seed: int = 0, preset_name: str = "default") -> Settings:
-    """The preset, adapted to the small CNN."""
-    changes = SMALL_IMAGES | (DEFAULT_ONLY if preset_name == "default" else {})
-    named = {"preset": f"{preset_name} for small images"}
-    return preset(preset_name, method, seed).replace(changes | named)
 
 
 def run_quickstart(
@@ -57,7 +36,7 @@ def run_quickstart(
     Returns:
         The results of all runs and their folders.
     """
-    plan = [quickstart_settings(method, seed, preset_name) for seed in seeds for method in methods]
+    plan = [small_images(preset_name, method, seed) for seed in seeds for method in methods]
     dataset = load_dataset(DATASET)
     results: list[ResultRecord] = []
     folders: list[Path] = []
