@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ from bayesdg.data.known import expanded
 from bayesdg.errors import UsageError
 from bayesdg.settings import Settings
 
+T = TypeVar("T")
 # A whole settings.json has 4 KiB and two levels. Reading time grows with the square of some
 # inputs (dots of a TOML key, '!' of a YAML tag): these limits keep it below a few seconds.
 MOST_BYTES = 64 * 1024
@@ -33,9 +34,14 @@ def read_config(path: Path) -> dict[str, Any]:
     The suffix says which. A file of nothing but comments, or of nothing, sets nothing; JSON has
     no such form. Names may be nested, dotted, or both.
     """
+    return read_file(path, _named)
+
+
+def read_file(path: Path, convert: Callable[[object], T]) -> T:
+    """What `convert` makes of a TOML, YAML 1.2 or JSON file; one line for a ValueError of its."""
     path = expanded(path)
     try:
-        return _named(_parsed(path))
+        return convert(_parsed(path))
     except OSError as error:
         problem = error.strerror or str(error)
     except RecursionError:
@@ -78,7 +84,7 @@ def difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     >>> difference({"seed": 0, "data": {"cache": True}}, {"seed": 1, "data": {"cache": True}})
     ['seed: 0 -> 1']
     """
-    before, after = dict(_leaves(stored)), dict(_leaves(wanted))
+    before, after = dict(leaves(stored)), dict(leaves(wanted))
     return [
         f"{_printable(name)}: {_shown(name, before)} -> {_shown(name, after)}"
         for name in {**before, **after}
@@ -184,7 +190,7 @@ def _named(parsed: object) -> dict[str, Any]:
             f"holds {_short(parsed)}; wanted names with values, such as training.steps"
         )
     values: dict[str, Any] = {}
-    for name, value in _leaves(parsed):
+    for name, value in leaves(parsed):
         if value == {} and _is_stage(_type(name)):
             continue  # a heading with nothing below it
         parts = value if isinstance(value, list) else [value]
@@ -205,7 +211,7 @@ def _named(parsed: object) -> dict[str, Any]:
 Plain = str | int | float | None
 
 
-def _leaves(nested: Mapping[Any, Any], depth: int = 1) -> Iterator[tuple[str, Any]]:
+def leaves(nested: Mapping[Any, Any], depth: int = 1) -> Iterator[tuple[str, Any]]:
     """Dotted names and what stands there; an empty mapping is a value."""
     if depth > DEEPEST:
         raise ValueError(TOO_DEEP)
@@ -213,7 +219,7 @@ def _leaves(nested: Mapping[Any, Any], depth: int = 1) -> Iterator[tuple[str, An
         if not isinstance(key, str):
             raise ValueError(f"the name {_short(key)} is no text; names are as in training.steps")
         if isinstance(value, Mapping) and value:
-            for name, leaf in _leaves(value, depth + 1):
+            for name, leaf in leaves(value, depth + 1):
                 yield f"{key}.{name}", leaf
         else:
             yield key, value

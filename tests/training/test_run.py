@@ -12,8 +12,7 @@ from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.evaluate.metrics import accuracy, nll
 from bayesdg.records import read_records
 from bayesdg.settings import Settings
-from bayesdg.training.about import run_name
-from bayesdg.training.folder import is_finished
+from bayesdg.training.about import is_finished, run_name
 from bayesdg.training.run import Run, load_run
 from bayesdg.training.train import train
 

@@ -50,6 +50,9 @@ def _pacs(*numbers: int) -> dict[str, int]:
     return dict(zip(PACS_CLASSES, numbers, strict=True))
 
 
+# Of rotated sets; every angle is a domain.
+SOURCE_ANGLES = (15, 30, 45, 60, 75)
+TARGET_ANGLES = (0, 90)
 IDX_FILES = tuple(
     f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
 )

@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from bayesdg.data.domains import IMAGENET_MEAN, IMAGENET_STD, Domain, DomainDataset, ImageSet
+from bayesdg.data.known import SOURCE_ANGLES, TARGET_ANGLES
 
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
-SOURCE_ANGLES = (15, 30, 45, 60, 75)
-TARGET_ANGLES = (0, 90)
 # Up to here all angles are turned once and kept; beyond, images are turned when they are asked for.
 KEEP_BYTES = 2**28
 

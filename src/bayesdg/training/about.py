@@ -7,6 +7,7 @@ for versions.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +23,12 @@ from bayesdg.config import difference
 from bayesdg.errors import DataError, StoredRunError, UsageError
 from bayesdg.records import StartRecord, write_text
 from bayesdg.settings import Settings, settings_from
+from bayesdg.training.checkpoint import MANIFEST
 
 FORMAT = 1
 SETTINGS, RUN, DATA, RECORDS = "settings.json", "run.json", "data.json", "records.jsonl"
 CHECKPOINTS = "checkpoints"
+WEIGHTS = "weights.safetensors"
 # What says where and how fast, not what: a run may go on with other values of these.
 WHEREABOUTS: dict[str, Any] = {
     "engine": True,
@@ -89,6 +92,12 @@ def run_family(dataset: str, targets: Iterable[str], settings: Settings) -> str:
     """The part of the name that runs with other settings share."""
     text = f"{dataset}_{'+'.join(targets)}_{settings.method}_seed{settings.seed}"
     return re.sub(r"[^\w.+-]", "-", text, flags=re.ASCII)[:200]
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run was trained to its end here."""
+    # In os.path, what cannot be looked at is no file, and no error.
+    return all(os.path.isfile(folder / name) for name in (MANIFEST, WEIGHTS))
 
 
 def versions() -> dict[str, str]:

@@ -21,9 +21,9 @@ from bayesdg.methods.learner import Ensemble, LastLayers, Learner
 from bayesdg.records import NoteRecord, Record, StartRecord, StepRecord, mean_accuracy
 from bayesdg.settings import Settings
 from bayesdg.stages import ModelSettings
-from bayesdg.training.about import Task
+from bayesdg.training.about import Task, is_finished
 from bayesdg.training.engine import Engine
-from bayesdg.training.folder import RunFolder, is_finished
+from bayesdg.training.folder import RunFolder
 from bayesdg.training.judge import validate
 from bayesdg.training.run import Run, empty_learner, load_run
 from bayesdg.training.signals import Signals

@@ -45,6 +45,7 @@ from bayesdg.training.about import (
     RECORDS,
     RUN,
     SETTINGS,
+    WEIGHTS,
     Task,
     compare,
     identity,
@@ -53,7 +54,7 @@ from bayesdg.training.about import (
 )
 from bayesdg.training.keeper import require_best
 from bayesdg.training.lock import FolderLock
-from bayesdg.training.state import PROGRESS, WEIGHTS, Progress, TrainingState, to_bytes
+from bayesdg.training.state import PROGRESS, Progress, TrainingState, to_bytes
 
 
 class RunFolder:
@@ -252,12 +253,6 @@ def write_weights(folder: Path, content: bytes) -> None:
     entry = {"sha256": sha256(content).hexdigest(), "bytes": len(content)}
     manifest = json.dumps({"files": {WEIGHTS: entry}}, indent=1) + "\n"
     write_text(folder / checkpoint.MANIFEST, manifest)
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether a run was trained to its end here."""
-    # In os.path, what cannot be looked at is no file, and no error.
-    return all(os.path.isfile(folder / name) for name in (checkpoint.MANIFEST, WEIGHTS))
 
 
 def best_step(files: Mapping[str, bytes], path: Path) -> int:

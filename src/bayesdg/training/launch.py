@@ -26,14 +26,14 @@ SETTLE = 5.0  # seconds in which the others may end by themselves after one brok
 LEAVES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGUSR1: 75}
 CODES = {0, 1, 2, 3, 4, 5, 6, 7, *LEAVES.values()}
 
-# Ties a rank's life to ours: a supervisor that is SIGKILLed can clean up nothing, so the kernel
+# Ties a child's life to ours: a supervisor that is SIGKILLed can clean up nothing, so the kernel
 # must (1 is PR_SET_PDEATHSIG, which survives exec; Linux only). A pipe that closes would need a
-# thread in the rank that listens; preexec_fn may deadlock where a library has started threads.
+# thread in the child that listens; preexec_fn may deadlock where a library has started threads.
 BOND = """
 import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+ctypes.CDLL(None).prctl(1, int(sys.argv[2]), 0, 0, 0)
 if os.getppid() == int(sys.argv[1]):
-    os.execvp(sys.argv[2], sys.argv[2:])
+    os.execvp(sys.argv[3], sys.argv[3:])
 """
 
 
@@ -118,13 +118,19 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     # In a session of its own, Ctrl-C reaches a rank through us alone, and once. It cannot
     # read from the terminal there, so it finds an empty input instead of an error.
-    bond = [sys.executable, "-ISc", BOND, str(os.getpid())] if sys.platform == "linux" else []
     with open(path or os.devnull, "w") as log:
         output = log if path else None
         return subprocess.Popen(
-            [*bond, *command], env=environment, start_new_session=True,
+            tied(command, signal.SIGKILL), env=environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
+
+
+def tied(command: Sequence[str], number: int) -> list[str]:
+    """The command, which is sent a signal when this process ends; on Linux alone."""
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-ISc", BOND, str(os.getpid()), str(int(number)), *command]
 
 
 @contextmanager
@@ -214,12 +220,12 @@ def _blame(first: int, code: int, num: int, stopped: bool, path: Path | None) ->
         parts.append("the others were stopped" if stopped else "the others ended too")
     if path is not None:
         parts.append(f"its output is in {path}")
-        if words := _last_words(path):
+        if words := last_words(path):
             parts.append(f"its last words: {words}")
     return "; ".join(parts)
 
 
-def _last_words(path: Path) -> str:
+def last_words(path: Path) -> str:
     """The last line of a log that says something, without colours and control characters."""
     try:
         tail = path.read_bytes()[-4096:]

@@ -41,12 +41,12 @@ from bayesdg.records import (
 from bayesdg.settings import Settings
 from bayesdg.tabular import Row
 from bayesdg.training import about, checkpoint
-from bayesdg.training.about import Task
+from bayesdg.training.about import WEIGHTS, Task, is_finished
 from bayesdg.training.calibrate import recalibrated
 from bayesdg.training.engine import chosen_device
-from bayesdg.training.folder import is_finished, write_weights
+from bayesdg.training.folder import write_weights
 from bayesdg.training.results import check_shape, judged, predicted_parts, renewed
-from bayesdg.training.state import WEIGHTS, to_bytes
+from bayesdg.training.state import to_bytes
 
 
 @dataclass

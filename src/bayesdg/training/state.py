@@ -20,14 +20,10 @@ from torch import Tensor
 from bayesdg.errors import StoredRunError
 from bayesdg.methods.learner import Learner
 from bayesdg.stages import TrainingSettings
+from bayesdg.training.about import WEIGHTS
 from bayesdg.training.update import Updater, follow
 
-WEIGHTS, AVERAGE, OPTIMISER, PROGRESS = (
-    "weights.safetensors",
-    "average.safetensors",
-    "optimiser.safetensors",
-    "state.json",
-)
+AVERAGE, OPTIMISER, PROGRESS = "average.safetensors", "optimiser.safetensors", "state.json"
 
 
 class Progress(BaseModel):

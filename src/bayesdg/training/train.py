@@ -16,10 +16,10 @@ from bayesdg.methods.learner import build_learner
 from bayesdg.records import Record, StartRecord
 from bayesdg.settings import Settings
 from bayesdg.training import checkpoint
-from bayesdg.training.about import CHECKPOINTS, Task, now, run_name, versions
+from bayesdg.training.about import CHECKPOINTS, Task, is_finished, now, run_name, versions
 from bayesdg.training.composed import compose
 from bayesdg.training.engine import Engine, device_name, explained
-from bayesdg.training.folder import RunFolder, is_finished
+from bayesdg.training.folder import RunFolder
 from bayesdg.training.judge import Judge
 from bayesdg.training.keeper import Keeper, Memory, Silent
 from bayesdg.training.loop import fit

@@ -1,0 +1,78 @@
+"""Plans in files of the user's own. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from bayesdg.bench.plans import PLANS, Plan
+from bayesdg.config import leaves, read_file
+from bayesdg.errors import UsageError
+from bayesdg.names import choose, unknown
+
+PLAN = TypeAdapter(Plan, config=ConfigDict(extra="forbid"))
+
+
+def find_plan(name: str) -> tuple[str, Plan]:
+    """The plan called `name`, or the one in the file of that name, and what it is called."""
+    path = Path(name)
+    if name in PLANS or not path.suffix:
+        return name, choose("plan", name, PLANS)
+    plan = read_file(path, _plan)
+    if path.stem in PLANS:
+        raise UsageError(f"{path}: {path.stem} is the name of a plan already; rename the file")
+    return path.stem, plan
+
+
+def group(text: str) -> tuple[str, ...]:
+    """Domains that are unseen together.
+
+    >>> group("0+90")
+    ('0', '90')
+    """
+    return tuple(part.strip() for part in text.split("+"))
+
+
+def _plan(parsed: object) -> Plan:
+    """A plan from what a file says; a ValueError says what is wrong with it."""
+    if not isinstance(parsed, dict):
+        raise ValueError("holds no plan; wanted about, methods, datasets, ...")
+    values: dict[str, Any] = {"about": "", **parsed}
+    for name in values:
+        if name not in Plan.__dataclass_fields__:
+            raise ValueError(unknown("entry", str(name), Plan.__dataclass_fields__))
+    for name in ("settings", "variants"):
+        if not isinstance(values.get(name, {}), Mapping):
+            raise ValueError(f"{name} is {values[name]!r}; wanted a table")
+    if "targets" in values:
+        values["targets"] = [group(str(text)) for text in _list(values, "targets")]
+    if "settings" in values:
+        values["settings"] = _settings(values["settings"])
+    if "variants" in values:
+        values["variants"] = {n: _settings(own) for n, own in values["variants"].items()}
+    try:
+        plan = PLAN.validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{where}: {first['msg']}, got {first['input']!r}") from None
+    for name in ("methods", "datasets", "seeds", "variants"):
+        if not getattr(plan, name):
+            raise ValueError(f"{name} is empty; wanted at least one")
+    return plan
+
+
+def _list(values: Mapping[str, Any], name: str) -> list[Any]:
+    if not isinstance(values[name], list):
+        raise ValueError(f"{name} is {values[name]!r}; wanted a list")
+    return list(values[name])
+
+
+def _settings(nested: object) -> dict[str, Any]:
+    """Dotted names -> values."""
+    if not isinstance(nested, Mapping):
+        raise ValueError(f"{nested!r} holds no settings; wanted such as training.steps = 500")
+    return dict(leaves(nested))
