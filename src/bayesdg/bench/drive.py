@@ -7,6 +7,7 @@ one of them have it, and the others see it done when it is.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +27,12 @@ HOPELESS = (2, 3, 4, 6)
 
 
 class Engine(Protocol):
-    """Where jobs run. `jobs` of them at a time."""
+    """Where jobs run."""
 
-    jobs: int
+    @property
+    def jobs(self) -> int:
+        """How many at a time."""
+        ...
 
     def start(self, name: str, log: Path) -> None:
         """Run the job of this name; what it prints goes to the end of the log."""
@@ -151,7 +155,7 @@ def drive(
                 watcher.ended(job, "another process has it")
                 not_before[name] = time.monotonic() + LOOK_AGAIN
                 waiting.append(job)
-            elif code == PRE_EMPTED:
+            elif code in (PRE_EMPTED, -signal.SIGTERM):
                 watcher.ended(job, "was asked to leave; goes on")
                 waiting.append(job)
             elif left[name] and code not in HOPELESS:

@@ -11,7 +11,6 @@ A run is done when its folder says so; nothing else is remembered.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdg.bench.jobs import Job
+from bayesdg.bench.planfile import to_plain
 from bayesdg.bench.plans import Plan
 from bayesdg.config import difference
 from bayesdg.errors import StoredRunError
@@ -96,7 +96,7 @@ def write_plan(folder: Path, name: str, plan: Plan, jobs: Sequence[Job]) -> list
         if old is not None and old["run"] != entry["run"]:
             changes.update(dict.fromkeys(difference(old["settings"], entry["settings"])))
     place.update((_cell(entry), entry) for entry in now)
-    content["plans"][name] = {"plan": dataclasses.asdict(plan), "jobs": list(place.values())}
+    content["plans"][name] = {"plan": to_plain(plan), "jobs": list(place.values())}
     write_text(folder / PLAN, json.dumps(content, indent=1) + "\n")
     return list(changes)
 

@@ -68,7 +68,10 @@ def jobs_of(plan: Plan) -> list[Job]:
 
 def each_once(jobs: Iterable[Job]) -> list[Job]:
     """Without those that are another one's run."""
-    return list({job.name: job for job in reversed(list(jobs))}.values())[::-1]
+    first: dict[str, Job] = {}
+    for job in jobs:
+        first.setdefault(job.name, job)
+    return list(first.values())
 
 
 def narrowed(

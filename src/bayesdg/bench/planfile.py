@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bayesdg.bench.plans import PLANS, Plan
 from bayesdg.config import leaves, read_file
 from bayesdg.errors import UsageError
 from bayesdg.names import choose, unknown
 
-PLAN = TypeAdapter(Plan, config=ConfigDict(extra="forbid"))
+MOST_SEEDS = 1000
+PLAN = TypeAdapter(Plan)
 
 
 def find_plan(name: str) -> tuple[str, Plan]:
@@ -34,6 +35,32 @@ def group(text: str) -> tuple[str, ...]:
     ('0', '90')
     """
     return tuple(part.strip() for part in text.split("+"))
+
+
+def seed_numbers(text: str) -> tuple[int, ...]:
+    """Seeds from how many, a list, or a range.
+
+    >>> seed_numbers("3"), seed_numbers("4,7"), seed_numbers("2-4")
+    ((0, 1, 2), (4, 7), (2, 3, 4))
+    """
+    try:
+        if "," in text:
+            return tuple(dict.fromkeys(int(part) for part in text.split(",") if part.strip()))
+        first, dash, last = text.partition("-")
+        numbers = range(int(first), int(last) + 1) if dash else range(int(text))
+    except ValueError:
+        numbers = range(0)
+    if not 0 < len(numbers) <= MOST_SEEDS:
+        raise UsageError(
+            f"--seeds is {text!r}; wanted how many, such as 5, or which, such as 0,2 or 3-7"
+        )
+    return tuple(numbers)
+
+
+def to_plain(plan: Plan) -> dict[str, Any]:
+    """For JSON."""
+    plain: dict[str, Any] = PLAN.dump_python(plan, mode="json")
+    return plain
 
 
 def _plan(parsed: object) -> Plan:

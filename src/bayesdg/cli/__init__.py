@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from bayesdg import __version__
 from bayesdg.cli.calibrate import calibrate
+from bayesdg.cli.bench import bench
 from bayesdg.cli.data import data_app
 from bayesdg.cli.evaluate import evaluate
 from bayesdg.cli.export import export
@@ -47,6 +48,7 @@ app.command()(verify)
 app.command()(calibrate)
 app.command()(predict)
 app.command()(methods)
+app.command()(bench)
 app.add_typer(data_app, name="data")
 
 

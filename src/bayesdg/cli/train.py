@@ -131,13 +131,21 @@ def train(
 
 def chosen_settings(config: Path | None, options: dict[str, Any], texts: list[str]) -> Settings:
     """The preset, then the file, then the options, then --set; the later one wins."""
-    from bayesdg.config import assignments, read_config
     from bayesdg.presets import preset
 
-    given = {name: value for name, value in options.items() if value is not None}
-    values = {**(read_config(config) if config else {}), **given, **assignments(texts)}
+    values = given_settings(config, options, texts)
     base = preset(values.pop("preset", "default"), values.pop("method", "bil"))
     return base.replace(values)
+
+
+def given_settings(
+    config: Path | None, options: dict[str, Any], texts: list[str]
+) -> dict[str, Any]:
+    """Dotted names -> values: the file, then the options, then --set; the later one wins."""
+    from bayesdg.config import assignments, read_config
+
+    given = {name: value for name, value in options.items() if value is not None}
+    return {**(read_config(config) if config else {}), **given, **assignments(texts)}
 
 
 def _train(
