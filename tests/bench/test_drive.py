@@ -1,0 +1,273 @@
+"""Every plan in miniature; failures, retries, others at work, signals, a killed driver."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bayesdg.bench import drive as driving
+from bayesdg.bench.drive import drive
+from bayesdg.bench.folder import COST, DRAWS, is_done, job_path, write_plan
+from bayesdg.bench.jobs import Job, each_once, jobs_of
+from bayesdg.bench.plans import PLANS, Plan
+from bayesdg.methods import METHODS
+from bayesdg.records import ResultRecord, StartRecord, StepRecord, read_records
+from bayesdg.training.lock import FolderLock
+from bayesdg.training.signals import Signals
+from benches import Here, miniature, tiny_pacs
+
+
+@pytest.fixture(scope="module")
+def pacs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_pacs(tmp_path_factory.mktemp("data"))
+
+
+def begun(folder: Path, plan: Plan, name: str = "mine") -> list[Job]:
+    """The plan's jobs, written down as the command does it."""
+    folder.mkdir(exist_ok=True)
+    write_plan(folder, name, plan, jobs_of(plan))
+    return each_once(jobs_of(plan))
+
+
+def small(pacs: Path, **more: object) -> Plan:
+    """Two runs."""
+    return miniature(PLANS["pacs"], pacs, [["photo"]], **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if name != "rotated"])
+def test_every_plan_runs_in_miniature(name: str, pacs: Path, tmp_path: Path) -> None:
+    plan = PLANS[name]
+    plan = replace(plan, test_draws=plan.test_draws and (0, 2))
+    plan = replace(plan, methods=tuple(m for m in plan.methods if m in METHODS))
+    if name == "sensitivity":
+        plan = replace(plan, variants=dict(list(plan.variants.items())[::5]))
+    if name == "cost":
+        plan = replace(plan, variants=dict(list(plan.variants.items())[::3]))
+    jobs = begun(tmp_path, miniature(plan, pacs, [["cartoon"]]))
+    outcome = drive(tmp_path, jobs, Here(tmp_path))
+    assert outcome.failures == []
+    assert outcome.done == [job.name for job in jobs]
+    for job in jobs:
+        path = job_path(tmp_path, job)
+        if plan.measures == "cost":
+            found = json.loads((path / COST).read_text())
+            assert found["parameters"] > 0
+            assert found["saved_bytes"] > 0
+            continue
+        records = read_records(path / "records.jsonl")
+        results = [r for r in records if isinstance(r, ResultRecord) and r.role == "target"]
+        assert [result.domain for result in results] == ["cartoon"]
+        steps = [record for record in records if isinstance(record, StepRecord)]
+        assert all(step.target_test is not None for step in steps)
+        if plan.test_draws:
+            tests = json.loads((path / DRAWS).read_text())["tests"]
+            assert [test["draws"] for test in tests] == [0, 2]
+            # The run was tested under two draws already.
+            assert tests[1]["metrics"]["accuracy"] == results[0].metrics["accuracy"]
+
+
+def test_the_rotated_plan_tests_angles_it_trained_on_and_others(tmp_path: Path) -> None:
+    plan = miniature(PLANS["rotated"], "rotated-digits", methods=["a"])
+    (job,) = begun(tmp_path, plan)
+    assert drive(tmp_path, [job], Here(tmp_path)).failures == []
+    records = read_records(job_path(tmp_path, job) / "records.jsonl")
+    tested = {
+        (result.domain, result.role)
+        for result in records
+        if isinstance(result, ResultRecord) and result.part == "test"
+    }
+    sources = {(str(angle), "source") for angle in (15, 30, 45, 60, 75)}
+    assert tested == sources | {("0", "target"), ("90", "target")}
+
+
+def test_what_is_done_is_not_begun_again(pacs: Path, tmp_path: Path) -> None:
+    jobs = begun(tmp_path, small(pacs))
+    first = Here(tmp_path)
+    drive(tmp_path, jobs[:1], first)
+    again = Here(tmp_path)
+    outcome = drive(tmp_path, jobs, again)
+    assert first.begun == [jobs[0].name]
+    assert again.begun == [jobs[1].name]
+    assert outcome.done == [job.name for job in jobs]
+
+
+class Scripted:
+    """An engine that ends each job as it is told to, one code after another."""
+
+    jobs = 2
+
+    def __init__(
+        self, codes: Mapping[str, list[int]], done: Callable[[str], None] = lambda name: None
+    ) -> None:
+        self.codes = {name: list(each) for name, each in codes.items()}
+        self.done = done
+        self.begun: list[str] = []
+        self.left = False
+        self._now: dict[str, int] = {}
+
+    def start(self, name: str, log: Path) -> None:
+        self.begun.append(name)
+        code = self.codes[name].pop(0)
+        log.write_text(f"bayesdg: this is {code}\n")
+        if code == 0:
+            self.done(name)
+        if code != -1:
+            self._now[name] = code
+
+    def ended(self) -> dict[str, int]:
+        now, self._now = self._now, {}
+        return now
+
+    def leave(self) -> None:
+        self.left = True
+        self._now = dict.fromkeys(self.codes, 75)
+
+
+@pytest.fixture
+def finishes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says that a job is done, whose engine is scripted."""
+    finished: set[str] = set()
+    monkeypatch.setattr(driving, "is_done", lambda folder, job: job.name in finished)
+    monkeypatch.setattr(driving, "PERIOD", 0.01)
+    return finished.add
+
+
+def test_a_failure_stops_nobody_else_and_is_told_with_its_reason(
+    pacs: Path, tmp_path: Path, finishes: Callable[[str], None]
+) -> None:
+    one, two = jobs_of(small(pacs))
+    engine = Scripted({one.name: [1, 1], two.name: [0]}, finishes)
+    outcome = drive(tmp_path, [one, two], engine, retries=1)
+    assert engine.begun.count(one.name) == 2
+    assert outcome.done == [two.name]
+    (failure,) = outcome.failures
+    assert (failure.job, failure.exit_code, failure.why) == (one, 1, "bayesdg: this is 1")
+    assert failure.log.read_text() == "bayesdg: this is 1\n"
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 6])
+def test_what_would_fail_again_is_not_tried_again(
+    code: int, pacs: Path, tmp_path: Path, finishes: Callable[[str], None]
+) -> None:
+    one, _ = jobs_of(small(pacs))
+    engine = Scripted({one.name: [code]}, finishes)
+    assert drive(tmp_path, [one], engine, retries=5).failures[0].exit_code == code
+
+
+def test_a_run_that_another_has_is_looked_at_until_it_is_done(
+    pacs: Path, tmp_path: Path, finishes: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is begun again only after a while, which is when the other may have died."""
+    monkeypatch.setattr(driving, "LOOK_AGAIN", 0.3)
+    one, two = jobs_of(small(pacs))
+    engine = Scripted({one.name: [7, 0], two.name: [7]}, finishes)
+    start = time.monotonic()
+    outcome = drive(tmp_path, [one, two], _finishing(engine, lambda: finishes(two.name)))
+    assert time.monotonic() - start > 0.3
+    assert engine.begun == [one.name, two.name, one.name]
+    assert sorted(outcome.done) == sorted([one.name, two.name])
+
+
+def _finishing(engine: Scripted, other: Callable[[], None]) -> Scripted:
+    """Somebody else ends a job when ours has ended."""
+    ended = engine.ended
+
+    def then() -> dict[str, int]:
+        codes = ended()
+        if codes:
+            other()
+        return codes
+
+    engine.ended = then  # type: ignore[method-assign]
+    return engine
+
+
+def test_a_pre_empted_run_goes_on_without_a_retry(
+    pacs: Path, tmp_path: Path, finishes: Callable[[str], None]
+) -> None:
+    one, _ = jobs_of(small(pacs))
+    engine = Scripted({one.name: [75, -15, 75, 0]}, finishes)
+    outcome = drive(tmp_path, [one], engine, retries=0)
+    assert outcome.done == [one.name]
+    assert outcome.failures == []
+
+
+def test_a_signal_makes_all_jobs_save_and_the_driver_leave(
+    pacs: Path, tmp_path: Path, finishes: Callable[[str], None]
+) -> None:
+    jobs = jobs_of(miniature(PLANS["pacs"], pacs))
+    engine = Scripted({job.name: [-1] for job in jobs[:2]}, finishes)
+    signals = Signals()
+    signals.requested, signals.name, signals.exit_code = True, "SIGINT", 130
+
+    outcome = drive(tmp_path, jobs, _asked_later(engine, signals), signals=signals)
+    assert engine.left
+    assert outcome.failures == []
+    assert outcome.stopped is not None
+    assert outcome.stopped.exit_code == 130
+    assert "the same command goes on" in str(outcome.stopped)
+
+
+def _asked_later(engine: Scripted, signals: Signals) -> Scripted:
+    """The signal comes once two jobs are running."""
+    signals.requested = False
+    start = engine.start
+
+    def then(name: str, log: Path) -> None:
+        start(name, log)
+        signals.requested = len(engine.begun) == 2
+
+    engine.start = then  # type: ignore[method-assign]
+    return engine
+
+
+def test_a_locked_run_is_left_to_who_has_it(pacs: Path, tmp_path: Path) -> None:
+    """The real thing: the child ends with code 7 and says who is at work."""
+    (job,) = begun(tmp_path, small(pacs, methods=["a"]))
+    path = job_path(tmp_path, job)
+    path.mkdir(parents=True)
+    engine = Here(tmp_path)
+    log = tmp_path / "log"
+    with FolderLock.acquire(path, print):
+        engine.start(job.name, log)
+    assert engine.ended() == {job.name: 7}
+    assert "is in use by host" in log.read_text()
+    assert not is_done(tmp_path, job)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ties processes to their parent")
+def test_killing_the_driver_and_two_drivers_at_once_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL in mid-bench, then two drivers at the same time; beside an undisturbed bench."""
+    script = [sys.executable, str(Path(__file__).with_name("killing_bench.py")), str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    killed_after, *finished_before = done.stdout.split()
+    assert 0 < int(killed_after) < 4, "the kill came too early or too late to show anything"
+    calm, killed = (
+        {
+            path.name: read_records(path / "records.jsonl")
+            for path in (tmp_path / n / "runs").iterdir()
+        }
+        for n in ("calm", "killed")
+    )
+    assert calm.keys() == killed.keys()
+    interrupted = 0
+    for name, records in killed.items():
+        starts = [record.step for record in records if isinstance(record, StartRecord)]
+        steps = [record.step for record in records if isinstance(record, StepRecord)]
+        assert steps == sorted(set(steps)), "a step was done twice"
+        assert starts[0] == 0
+        if name in finished_before:
+            assert starts == [0], "a finished run was begun again"
+        interrupted += len(starts) > 1
+        assert _results(records) == _results(calm[name])
+    assert interrupted >= 1
+
+
+def _results(records: object) -> list[ResultRecord]:
+    return [record for record in records if isinstance(record, ResultRecord)]  # type: ignore[attr-defined]
