@@ -113,7 +113,8 @@ class Scripted:
     def start(self, name: str, log: Path) -> None:
         self.begun.append(name)
         code = self.codes[name].pop(0)
-        log.write_text(f"bayesdg: this is {code}\n")
+        with log.open("a") as file:
+            file.write(f"bayesdg: this is {code}\n" if code > 0 else "")
         if code == 0:
             self.done(name)
         if code != -1:
@@ -146,8 +147,17 @@ def test_a_failure_stops_nobody_else_and_is_told_with_its_reason(
     assert engine.begun.count(one.name) == 2
     assert outcome.done == [two.name]
     (failure,) = outcome.failures
-    assert (failure.job, failure.exit_code, failure.why) == (one, 1, "bayesdg: this is 1")
-    assert failure.log.read_text() == "bayesdg: this is 1\n"
+    assert (failure.job, failure.exit_code, failure.why) == (one, 1, "this is 1")
+    assert failure.log.read_text().count("bayesdg: this is 1\n") == 2
+
+
+def test_a_job_that_is_killed_does_not_speak_with_the_words_of_an_earlier_start(
+    pacs: Path, tmp_path: Path, finishes: Callable[[str], None]
+) -> None:
+    one, _ = jobs_of(small(pacs))
+    engine = Scripted({one.name: [1, -9]}, finishes)
+    (failure,) = drive(tmp_path, [one], engine, retries=1).failures
+    assert failure.why == "killed, perhaps by the system for lack of memory"
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 6])

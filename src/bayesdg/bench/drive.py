@@ -17,6 +17,7 @@ from typing import Protocol
 from bayesdg.bench.folder import is_done, job_path, last_step, log_path
 from bayesdg.bench.jobs import Job
 from bayesdg.errors import BayesdgError, FolderInUseError
+from bayesdg.training.about import now
 from bayesdg.training.launch import last_words
 from bayesdg.training.signals import PRE_EMPTED, Signals
 
@@ -24,6 +25,7 @@ PERIOD = 0.2  # seconds between two looks
 LOOK_AGAIN = 30.0  # seconds until a run that another process had is tried again
 # Usage, data, numbers, a damaged folder: the same again would end the same way.
 HOPELESS = (2, 3, 4, 6)
+BEGIN = "# begun "
 
 
 class Engine(Protocol):
@@ -142,8 +144,7 @@ def drive(
                 waiting.remove(job)
                 running[job.name] = job
                 watcher.began(job)
-                log_path(folder, job).parent.mkdir(parents=True, exist_ok=True)
-                engine.start(job.name, log_path(folder, job))
+                engine.start(job.name, _begun_log(folder, job))
         for name, code in engine.ended().items():
             job = running.pop(name)
             if code == 0 and is_done(folder, job):
@@ -164,9 +165,8 @@ def drive(
                 waiting.append(job)
             else:
                 log = log_path(folder, job)
-                why = last_words(log) or f"ended with {code} and without a word"
-                outcome.failures.append(Failure(job, code, why, log))
-                watcher.ended(job, f"failed: {why}")
+                outcome.failures.append(Failure(job, code, _why(log, code), log))
+                watcher.ended(job, f"failed: {outcome.failures[-1].why}")
         for job in running.values():
             watcher.at(job, last_step(job_path(folder, job))[0])
         if waiting or running:
@@ -174,3 +174,22 @@ def drive(
     if asked:
         outcome.stopped = signals.error("everything is saved; the same command goes on")
     return outcome
+
+
+def _begun_log(folder: Path, job: Job) -> Path:
+    """The job's log, with a line that this start begins with."""
+    path = log_path(folder, job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as log:
+        log.write(f"{BEGIN}{now()}\n")
+    return path
+
+
+def _why(log: Path, code: int) -> str:
+    """The last line a job printed, or how it ended if it printed none."""
+    words = last_words(log)
+    if words and not words.startswith(BEGIN):
+        return words.removeprefix("bayesdg: ")
+    if code == -signal.SIGKILL:
+        return "killed, perhaps by the system for lack of memory"
+    return f"ended with {code} and without a word"
