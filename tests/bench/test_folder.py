@@ -1,6 +1,7 @@
 """What a bench folder remembers."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ def test_plans_live_side_by_side(tmp_path: Path) -> None:
     assert list(read_plans(tmp_path)["plans"]) == ["pacs", "priors"]
     job = jobs_of(PLANS["priors"])[0]
     assert read_job(tmp_path, job.name) == job
+
+
+def test_plans_written_at_the_same_moment_are_all_there(tmp_path: Path) -> None:
+    names = [f"plan {number}" for number in range(8)]
+    plan = narrowed(PLANS["pacs"], {}, seeds=[0])
+    threads = [
+        threading.Thread(target=write_plan, args=(tmp_path, name, plan, jobs_of(plan)))
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(read_plans(tmp_path)["plans"]) == names
 
 
 def test_an_unknown_run_and_a_later_format_are_told(tmp_path: Path) -> None:

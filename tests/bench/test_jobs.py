@@ -67,6 +67,12 @@ def test_a_run_that_two_variants_share_is_listed_for_both_and_done_once() -> Non
     assert len(each_once(jobs)) == 13
 
 
+def test_a_method_without_draws_is_tested_once() -> None:
+    plan = narrowed(PLANS["draws"], {}, methods=["a", "j"])
+    tests = {job.settings.method: job.test_draws for job in jobs_of(plan)}
+    assert tests == {"a": (0,), "j": PLANS["draws"].test_draws}
+
+
 def test_what_a_plan_varies_cannot_be_set_for_all_of_it() -> None:
     with pytest.raises(UsageError, match=r"model.pi is what this plan varies \(as in 'pi 0.1'\)"):
         narrowed(PLANS["sensitivity"], {"model.pi": 0.3})

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,19 @@ from bayesdg.bench.jobs import Job
 from bayesdg.bench.planfile import to_plain
 from bayesdg.bench.plans import Plan
 from bayesdg.config import difference
-from bayesdg.errors import StoredRunError
+from bayesdg.errors import FolderInUseError, StoredRunError
 from bayesdg.names import choose
 from bayesdg.records import write_text
 from bayesdg.settings import settings_from
 from bayesdg.training.about import RECORDS, is_finished, read_json
+from bayesdg.training.lock import FolderLock
 
 FORMAT = 1
 PLAN, COST, DRAWS = "plan.json", "cost.json", "draws.json"
 # A record is a line that begins like this; the last one of a run is near its end.
 STEP = re.compile(rb'^\{"kind": "step", "step": (\d+), "seconds": ([\d.e+-]+)', re.MULTILINE)
 TAIL_BYTES = 64 * 1024
+PATIENCE = 10.0  # seconds
 
 
 def job_path(folder: Path, job: Job) -> Path:
@@ -86,6 +90,11 @@ def write_plan(folder: Path, name: str, plan: Plan, jobs: Sequence[Job]) -> list
     A job takes the place of one that differs in settings alone; the others stay, so that a plan
     can be begun narrow and widened later.
     """
+    with _alone(folder):
+        return _added(folder, name, plan, jobs)
+
+
+def _added(folder: Path, name: str, plan: Plan, jobs: Sequence[Job]) -> list[str]:
     content = read_plans(folder)
     before = content["plans"].get(name, {}).get("jobs", [])
     now = [to_json(job) for job in jobs]
@@ -152,3 +161,19 @@ def _cell(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a job is about, whatever its settings."""
     names = ("dataset", "method", "variant", "seed")
     return (*(entry[name] for name in names), tuple(entry["targets"]))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While another process writes plan.json, wait: it takes a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            lock = FolderLock.acquire(folder, lambda note: None)
+            break
+        except FolderInUseError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    with lock:
+        yield

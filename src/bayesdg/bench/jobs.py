@@ -131,7 +131,9 @@ def _job(
     )
     name = run_name(_title(dataset), targets, settings)
     place = dataset if dataset in KNOWN else str(expanded(dataset).resolve())
-    return Job(name, place, targets, variant, settings, plan.test_draws, plan.measures)
+    # Where nothing is drawn there is one answer.
+    tests = plan.test_draws if settings.row.is_bayesian else plan.test_draws and (0,)
+    return Job(name, place, targets, variant, settings, tests, plan.measures)
 
 
 def _title(dataset: str) -> str:

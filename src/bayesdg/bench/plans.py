@@ -130,5 +130,6 @@ PLANS: Mapping[str, Plan] = {
     "uncertainty": Plan(
         "Bayesian rows beside an ensemble, dropout and Laplace's approximation",
         methods=("a", "b", "e", "h", "j", "ensemble", "dropout", "laplace"),
+        test_draws=(50,),  # once more than for the records, to time it
     ),
 }

@@ -27,7 +27,7 @@ class BenchProgress:
         )  # fmt: skip
         self._num, self._done = num, 0
         self._all = self._bars.add_task("all", total=num, unit="runs")
-        self._running: dict[str, TaskID] = {}
+        self._running: dict[str, TaskID | None] = {}
         self._heard = True
 
     def __enter__(self) -> BenchProgress:
@@ -39,25 +39,31 @@ class BenchProgress:
 
     def began(self, job: Job) -> None:
         """See drive.Watcher."""
-        self._running[job.name] = self._bars.add_task(
-            escape(str(job)), total=job.settings.training.steps, unit="steps"
-        )
+        # Its bar begins with its first step: on a cluster it may wait for long.
+        self._running[job.name] = None
         if not messages.is_terminal:
             self._line(f"{job}: begun")
 
     def at(self, job: Job, step: int) -> None:
         """See drive.Watcher."""
-        self._safely(lambda: self._bars.update(self._running[job.name], completed=step))
+        if step and self._running[job.name] is None:
+            self._running[job.name] = self._bars.add_task(
+                escape(str(job)), total=job.settings.training.steps, unit="steps"
+            )
+        task = self._running[job.name]
+        if task is not None:
+            self._safely(lambda: self._bars.update(task, completed=step))
 
     def ended(self, job: Job, how: str) -> None:
         """See drive.Watcher."""
+        was_running = job.name in self._running
         task = self._running.pop(job.name, None)
         if task is not None:
             self._safely(lambda: self._bars.remove_task(task))
         if not how:
             self._done += 1
             self._safely(lambda: self._bars.update(self._all, completed=self._done))
-        if how or (task is not None and not messages.is_terminal):
+        if how or (was_running and not messages.is_terminal):
             self._line(f"{job}: {how or f'done, {self._done} of {self._num}'}")
 
     def _line(self, text: str) -> None:
