@@ -106,7 +106,10 @@ def test_a_run_that_fails_is_told_with_its_reason_and_its_log(tmp_path: Path) ->
 def test_the_real_command_goes_on_after_a_signal_as_if_there_had_been_none(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    data, steps = tiny_pacs(tmp_path), {"training.steps": 300, "training.checkpoint_every": 10}
+    data = tiny_pacs(tmp_path)
+    steps = {
+        "training.steps": 300, "training.checkpoint_every": 10, "training.evaluate_every": 100
+    }  # fmt: skip
     calm, out = tmp_path / "calm", tmp_path / "bench"
     assert run(command(data, calm, **steps)).returncode == 0
     jobs = jobs_of(miniature(PLANS["pacs"], data, [["photo"]], **steps))  # type: ignore[arg-type]
@@ -144,7 +147,9 @@ def test_the_real_command_goes_on_after_a_signal_as_if_there_had_been_none(
 @pytest.mark.slow
 def test_jobs_run_beside_each_other(tmp_path: Path) -> None:
     out = tmp_path / "bench"
-    words = command(tiny_pacs(tmp_path), out, **{"training.steps": 200})
+    words = command(
+        tiny_pacs(tmp_path), out, **{"training.steps": 200, "training.evaluate_every": 100}
+    )
     done = run([*words, "--jobs", "2", "--methods", "a,b"])
     assert done.returncode == 0, done.stderr
     begun = [line.endswith("begun") for line in done.stderr.splitlines()[:2]]
@@ -155,7 +160,11 @@ def test_jobs_run_beside_each_other(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_terminal_sees_one_bar_for_all_and_one_per_run(tmp_path: Path) -> None:
     leader, follower = os.openpty()
-    words = command(tiny_pacs(tmp_path), tmp_path / "bench", **{"training.steps": 200})
+    words = command(
+        tiny_pacs(tmp_path),
+        tmp_path / "bench",
+        **{"training.steps": 200, "training.evaluate_every": 100},
+    )
     process = subprocess.Popen(
         words, stderr=follower, stdout=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "110"}
     )
