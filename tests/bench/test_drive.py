@@ -17,6 +17,8 @@ from bayesdg.bench.jobs import Job, each_once, jobs_of
 from bayesdg.bench.plans import PLANS, Plan
 from bayesdg.methods import METHODS
 from bayesdg.records import ResultRecord, StartRecord, StepRecord, read_records
+from bayesdg.tables import formats
+from bayesdg.tables.build import tables_of
 from bayesdg.training.lock import FolderLock
 from bayesdg.training.signals import Signals
 from benches import Here, miniature, tiny_pacs
@@ -278,6 +280,12 @@ def test_killing_the_driver_and_two_drivers_at_once_change_nothing(tmp_path: Pat
         interrupted += len(starts) > 1
         assert _results(records) == _results(calm[name])
     assert interrupted >= 1
+    undisturbed, gone_on = (
+        formats.text(table)
+        for name in ("calm", "killed")
+        for table in tables_of(tmp_path / name, "mine")[0]
+    )
+    assert undisturbed == gone_on
 
 
 def _results(records: object) -> list[ResultRecord]:

@@ -207,7 +207,13 @@ def _print_outcome(out: Path, name: str, outcome: Outcome, num: int, as_json: bo
 
 
 def _print_table(out: Path, name: str) -> None:
-    """The plan's table in the paper's layout."""
+    """The plan's table in the paper's layout, as far as there is one."""
+    from bayesdg.cli.table import table
+
+    try:
+        table(out, name)
+    except BayesdgError as error:
+        messages.print(f"no table: {error}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_plans(as_json: bool) -> None:
