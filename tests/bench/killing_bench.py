@@ -25,13 +25,10 @@ import bayesdg.training.train  # noqa: F401  (loaded once, for all)
 from bayesdg.bench import drive as driving
 from bayesdg.bench.drive import drive
 from bayesdg.bench.folder import is_done, job_path, last_step, write_plan
-from bayesdg.bench.jobs import jobs_of
+from bayesdg.bench.jobs import Job, jobs_of
 from bayesdg.bench.plans import PLANS
 from bayesdg.bench.work import main
 from benches import miniature, tiny_pacs
-
-driving.LOOK_AGAIN = 1.0
-driving.PERIOD = 0.02
 
 
 class Forking:
@@ -69,23 +66,14 @@ class Forking:
         pass
 
 
-folder = Path(sys.argv[1])
-plan = miniature(
-    PLANS["pacs"], tiny_pacs(folder), [["art"], ["photo"]],
-    **{"training.steps": 60, "training.checkpoint_every": 5, "training.evaluate_every": 30},
-)  # fmt: skip
-jobs = jobs_of(plan)
-
-
-def driver(name: str) -> int:
+def driver(folder: Path, jobs: list[Job]) -> int:
     """A forked process that runs the whole plan; its number."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             torch.set_num_threads(1)
-            outcome = drive(folder / name, jobs, Forking(folder / name))
-            code = len(outcome.failures)
+            code = len(drive(folder, jobs, Forking(folder)).failures)
         finally:
             os._exit(code)
     return child
@@ -97,19 +85,32 @@ def ended_well(child: int) -> None:
     assert status == 0, f"a driver ended with {status}"
 
 
-for name in ("calm", "killed"):
-    (folder / name).mkdir()
-    write_plan(folder / name, "mine", plan, jobs)
-ended_well(driver("calm"))
+def run(folder: Path) -> None:
+    """Both benches; see the top."""
+    driving.LOOK_AGAIN, driving.PERIOD = 1.0, 0.02
+    plan = miniature(
+        PLANS["pacs"], tiny_pacs(folder), [["art"], ["photo"]],
+        **{
+            "training.steps": 60, "training.checkpoint_every": 5, "training.evaluate_every": 30,
+        },
+    )  # fmt: skip
+    jobs = jobs_of(plan)
+    calm, killed = folder / "calm", folder / "killed"
+    for place in (calm, killed):
+        place.mkdir()
+        write_plan(place, "mine", plan, jobs)
+    ended_well(driver(calm, jobs))
 
-first = driver("killed")
-second = job_path(folder / "killed", jobs[1])
-while last_step(second)[0] < 20:
-    time.sleep(0.01)
-os.kill(first, signal.SIGKILL)
-os.waitpid(first, 0)
-done = [job.name for job in jobs if is_done(folder / "killed", job)]
-print(len(done), *done)
-both = [driver("killed"), driver("killed")]
-for child in both:
-    ended_well(child)
+    first = driver(killed, jobs)
+    while last_step(job_path(killed, jobs[1]))[0] < 20:
+        time.sleep(0.01)
+    os.kill(first, signal.SIGKILL)
+    os.waitpid(first, 0)
+    done = [job.name for job in jobs if is_done(killed, job)]
+    print(len(done), *done)
+    for child in [driver(killed, jobs), driver(killed, jobs)]:
+        ended_well(child)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))

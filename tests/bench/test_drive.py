@@ -15,7 +15,6 @@ from bayesdg.bench.drive import drive
 from bayesdg.bench.folder import COST, DRAWS, is_done, job_path, write_plan
 from bayesdg.bench.jobs import Job, each_once, jobs_of
 from bayesdg.bench.plans import PLANS, Plan
-from bayesdg.methods import METHODS
 from bayesdg.records import ResultRecord, StartRecord, StepRecord, read_records
 from bayesdg.tables import formats
 from bayesdg.tables.build import tables_of
@@ -45,7 +44,6 @@ def small(pacs: Path, **more: object) -> Plan:
 def test_every_plan_runs_in_miniature(name: str, pacs: Path, tmp_path: Path) -> None:
     plan = PLANS[name]
     plan = replace(plan, test_draws=(0, 2) if len(plan.test_draws) > 1 else plan.test_draws)
-    plan = replace(plan, methods=tuple(m for m in plan.methods if m in METHODS))
     if name == "sensitivity":
         plan = replace(plan, variants=dict(list(plan.variants.items())[::5]))
     if name == "cost":
@@ -65,7 +63,8 @@ def test_every_plan_runs_in_miniature(name: str, pacs: Path, tmp_path: Path) -> 
         results = [r for r in records if isinstance(r, ResultRecord) and r.role == "target"]
         assert [result.domain for result in results] == ["cartoon"]
         steps = [record for record in records if isinstance(record, StepRecord)]
-        assert all(step.target_test is not None for step in steps)
+        # What is put together from trained runs has no loss, and no way along which to look.
+        assert all(step.target_test is not None for step in steps if step.loss is not None)
         if job.test_draws:
             tests = json.loads((path / DRAWS).read_text())["tests"]
             assert tuple(test["draws"] for test in tests) == job.test_draws
