@@ -14,8 +14,8 @@ import typer
 from rich.markup import escape
 
 from bayesdg import __version__
-from bayesdg.cli.calibrate import calibrate
 from bayesdg.cli.bench import bench
+from bayesdg.cli.calibrate import calibrate
 from bayesdg.cli.data import data_app
 from bayesdg.cli.evaluate import evaluate
 from bayesdg.cli.export import export
