@@ -202,6 +202,9 @@ def summed(ranks: Ranks) -> Found:
 METHODS = ("erm", "bil", "d", "n", "i", "j-deep-invariant")
 LEARNERS = [
     *(("default", method, batch_norm) for method in METHODS for batch_norm in ("joint", "grouped")),
+    ("default", "bil", "by-domain"),
+    ("default", "erm", "by-domain"),
+    ("default", "bil", "frozen"),
     # Other forms of the terms: products of draws, Monte Carlo KL, plain L2 distance, sums, elbo;
     # the released code's; batches of a single domain.
     *(("paper", method, "joint") for method in ("bil", "i")),

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bayesdg.data import ImageSet
-from bayesdg.episodes import EpisodeSampler
+from bayesdg.episodes import Batching, EpisodeSampler
 from bayesdg.errors import DataError, UsageError
 from worlds import image_set
 
@@ -40,6 +40,21 @@ def test_an_episode_is_a_target_batch_and_n_of_each_class_of_the_other_domains()
             drawn = episode.source_labels[own].bincount(minlength=3).tolist()
             expected = [2, 2, 0] if name == "b" else [2, 2, 2]
             assert drawn == ([0, 0, 0] if name == episode.meta_target else expected)
+
+
+@pytest.mark.parametrize("batching", ["episode", "single-domain", "pooled"])
+def test_an_episode_knows_how_many_images_each_domain_has(batching: Batching) -> None:
+    generator = seeded()
+    for _ in range(10):
+        episode = EpisodeSampler(DOMAINS, 6, 2, batching).draw(generator)
+        numbers = iter(episode.images.flatten().int().tolist())
+        homes = []
+        for size in episode.domain_sizes:
+            own = [next(numbers) for _ in range(size)]
+            homes.append({name for name, home in HOME.items() for i in own if i in home})
+        assert all(len(home) == 1 for home in homes)
+        assert len(set.union(*homes)) == len(homes)
+        assert sum(episode.domain_sizes) == len(episode.labels)
 
 
 def test_labels_travel_with_their_images() -> None:

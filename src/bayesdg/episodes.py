@@ -65,6 +65,7 @@ class Episode:
         labels: (B + S*K*N,).
         num_target: B.
         meta_target: The domain of the target images; None when they come from all domains.
+        domain_sizes: How many of these images each domain has, in their order.
         rows: Positions of these images in the whole episode; None where they are all there.
         total: How many images the whole episode has; None likewise.
     """
@@ -73,6 +74,7 @@ class Episode:
     labels: Tensor
     num_target: int
     meta_target: str | None
+    domain_sizes: tuple[int, ...] = ()
     rows: Tensor | None = None
     total: int | None = None
 
@@ -152,8 +154,11 @@ class EpisodeSampler:
         """The images of a plan, or one rank's share of them."""
         wanted = plan.rows(ranks)
         images, labels, start = [], [], 0
+        sizes: dict[str, int] = {}
         for name, rows in plan.picks:
             own = rows[wanted[(wanted >= start) & (wanted < start + len(rows))] - start]
+            if len(rows):
+                sizes[name] = sizes.get(name, 0) + len(own)
             if len(own):
                 images.append(self.domains[name].images[own])
                 labels.append(self.domains[name].labels[own])
@@ -164,6 +169,7 @@ class EpisodeSampler:
             torch.cat(labels),
             share.stop - share.start,
             plan.meta_target,
+            tuple(sizes.values()),
             *((wanted, plan.total) if ranks.size > 1 else ()),
         )
 

@@ -107,8 +107,10 @@ class ModelSettings(Stage):
     backbone: str = Field("resnet18", description="a timm name, or small-cnn")
     pretrained: bool = Field(True, description="start from timm's weights (ignored by small-cnn)")
     weights: Path | None = Field(None, description="weights file instead of timm's hub")
-    batch_norm: Literal["joint", "grouped"] = Field(
-        "grouped", description="statistics of target and source images together, or of each part"
+    batch_norm: Literal["joint", "grouped", "by-domain", "frozen"] = Field(
+        "grouped",
+        description="statistics of all images together, of target and source images apart, of "
+        "each domain apart, or as they were pretrained",
     )
     equal_depth: bool = Field(
         True, description="keep a point layer for phi where the method's phi is not special"

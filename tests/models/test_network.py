@@ -146,6 +146,20 @@ def test_grouped_batch_norm_normalises_each_part_by_itself() -> None:
     assert not torch.allclose(together, torch.cat(parts), atol=1e-3)
 
 
+def test_frozen_batch_norm_learns_weights_and_no_statistics() -> None:
+    network = make("a", batch_norm="frozen").train()
+    with torch.no_grad():
+        for buffer in network.backbone.buffers():
+            buffer.add_(1)
+    before = [buffer.clone() for buffer in network.backbone.buffers()]
+    trained = network(IMAGES, groups=(2, 4)).logits
+    assert all(map(torch.equal, before, network.backbone.buffers()))
+    assert network.training
+    trained.sum().backward()
+    assert all(parameter.grad is not None for parameter in network.backbone.parameters())
+    torch.testing.assert_close(trained, network.eval()(IMAGES).logits)
+
+
 def test_an_empty_group_is_skipped() -> None:
     assert make("a", batch_norm="grouped")(IMAGES, groups=(6, 0)).logits.shape == (1, 6, 3)
 

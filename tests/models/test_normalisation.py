@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bayesdg.errors import UsageError
 from bayesdg.models.backbones import SmallCNN, build_backbone
-from bayesdg.models.normalisation import SharedBatchNorm, share_batch_norm
+from bayesdg.models.normalisation import SharedBatchNorm, share_batch_norm, statistics_from
 from bayesdg.ranks import ALONE
 from bayesdg.stages import ModelSettings
 
@@ -197,3 +197,32 @@ def test_gradients_flow_through_half_precision() -> None:
     assert x.grad is not None
     assert x.grad.dtype == torch.bfloat16
     assert shared.weight.grad.dtype == torch.float32
+
+
+def test_statistics_of_other_images_are_used_inside_and_forgotten_afterwards() -> None:
+    network = SmallCNN(1).double()
+    network(images(8, 1, 8, 8))
+    network.eval()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    others = images(64, 1, 8, 8, seed=1) * 3
+    # The same by hand: training mode normalises by the batch; running variances are unbiased.
+    reference = copy.deepcopy(network).train()
+    for module in reference.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    reference(others)
+    with statistics_from(network, lambda: network(others)):
+        torch.testing.assert_close(network(others[:5]), reference.eval()(others[:5]), **EXACT)
+        assert not network.training
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert all(not module.training for module in network.modules())
+
+
+def test_statistics_are_put_back_after_an_error() -> None:
+    layer = trained()
+    before = [buffer.clone() for buffer in layer.buffers()]
+    with pytest.raises(ZeroDivisionError), statistics_from(layer, lambda: 1 / 0):
+        pass
+    assert all(map(torch.equal, before, layer.buffers()))
+    assert layer.training
+    assert layer.momentum == 0.1

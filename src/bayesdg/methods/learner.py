@@ -83,9 +83,19 @@ class LastLayers(Learner):
 
     def terms(self, episode: Episode, generator: torch.Generator) -> Terms:
         """One pass over target and source images together, so that both meet the same draws."""
-        groups = (episode.num_target, len(episode.labels) - episode.num_target)
+        groups = self._normalised_apart(episode)
         output = self.network(episode.images, self.draws, generator, groups)
         return self.objective(output, episode)
+
+    def _normalised_apart(self, episode: Episode) -> tuple[int, ...] | None:
+        """Sizes of the parts of an episode that have batch norm statistics of their own."""
+        num_source = len(episode.labels) - episode.num_target
+        match self.network.settings.batch_norm:
+            case "grouped" if num_source:
+                return episode.num_target, num_source
+            case "by-domain":
+                return episode.domain_sizes
+        return None
 
     def draw(self, num: int, generator: torch.Generator) -> Draws:
         """Of the weights of the Bayesian layers."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bayesdg.bayes import (
     BayesLinear,
@@ -95,6 +96,15 @@ class Network(nn.Module):
         """Whether any layer has draws."""
         return any(isinstance(head, DRAWN) for head in self.heads.values())
 
+    def train(self, mode: bool = True) -> Network:
+        """Training or evaluation mode; frozen batch norm stays as it is evaluated."""
+        super().train(mode)
+        if self.settings.batch_norm == "frozen":
+            for module in self.backbone.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self
+
     def draw(self, num: int, generator: torch.Generator | None = None) -> Draws:
         """`num` draws of every layer that has any; none for 0.
 
@@ -122,8 +132,8 @@ class Network(nn.Module):
                 weights. Outside of training draws are paired whatever the settings say: the
                 expectation is the same.
             generator: Source of all chance.
-            groups: Sizes of parts of the batch, in order; with batch_norm 'grouped' each part
-                is normalised by its own statistics while training.
+            groups: Sizes of parts of the batch, in order; with batch_norm 'grouped' or
+                'by-domain' each part is normalised by its own statistics while training.
         """
         # Weights are drawn first: what a backbone does with chance must not change them.
         drawn = self.draw(draws, generator) if isinstance(draws, int) else draws
@@ -160,10 +170,13 @@ class Network(nn.Module):
     def _backbone_features(self, images: Tensor, groups: Sequence[int] | None) -> Tensor:
         """(R, C, H, W) -> (R, F)."""
         parts: Sequence[Tensor] = [images]
-        if groups is not None and self.training and self.settings.batch_norm == "grouped":
-            apart = [part for part in images.split(list(groups)) if len(part)]
+        is_apart = self.settings.batch_norm in ("grouped", "by-domain")
+        if groups is not None and self.training and is_apart:
+            # Where other processes have images of a part, all have to go through it.
+            shared = self.ranks.size > 1
+            apart = [part for part in images.split(list(groups)) if len(part) or shared]
             # A single image has no statistics of its own, unless other processes have more.
-            if self.ranks.size > 1 or min(map(len, apart)) > 1:
+            if shared or min(map(len, apart)) > 1:
                 parts = apart
         return torch.cat([self.backbone(part) for part in parts])
 

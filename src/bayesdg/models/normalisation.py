@@ -1,10 +1,14 @@
-"""Batch norm over the images of all processes, so that their number changes nothing.
+"""Batch norm: over the images of all processes, and with the statistics of other images.
 
-torch's own SyncBatchNorm does not run on a CPU and knows no empty group; this one is the plain
-formula, and its statistics travel through `Ranks.sum`, gradients included.
+torch's own SyncBatchNorm does not run on a CPU and knows no empty group. Ours is the plain formula,
+whose sums travel through `Ranks.sum`, gradients included, so that the number of processes changes
+nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -80,3 +84,34 @@ def share_batch_norm(module: nn.Module, ranks: Ranks) -> None:
             )
         else:
             share_batch_norm(child, ranks)
+
+
+@contextmanager
+def statistics_from(module: nn.Module, show: Callable[[], object]) -> Iterator[None]:
+    """Inside, batch norm normalises by the images that `show` sends through `module`.
+
+    Mean and variance are averaged over the batches that are shown, which should be alike: shuffle
+    what is sorted. Statistics of a test domain use its images, though not its labels: whatever is
+    predicted with them is transductive and has to be called so.
+    """
+    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    kept = [
+        (norm, norm.training, norm.momentum, [buffer.clone() for buffer in norm.buffers()])
+        for norm in norms
+    ]
+    try:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # a plain average, not one that forgets
+            norm.train()
+        with torch.no_grad():
+            show()
+        for norm in norms:
+            norm.eval()
+        yield
+    finally:
+        for norm, training, momentum, buffers in kept:
+            norm.train(training)
+            norm.momentum = momentum
+            for buffer, before in zip(norm.buffers(), buffers, strict=True):
+                buffer.copy_(before)
