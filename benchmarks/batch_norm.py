@@ -46,6 +46,17 @@ CASES: dict[str, dict[str, object]] = {
         "objective.lambda_psi": 0.1,
         "objective.lambda_phi": 0.1,
     },
+    "bil, joint, weaker": {
+        "method": "bil",
+        "model.batch_norm": "joint",
+        "objective.lambda_psi": 0.01,
+        "objective.lambda_phi": 0.01,
+    },
+    "bil, grouped, weak invariance": {
+        "method": "bil",
+        "objective.lambda_psi": 0.1,
+        "objective.lambda_phi": 0.1,
+    },
     "h, pooled batches": {"method": "h", "model.batch_norm": "joint"},
 }
 
