@@ -5,7 +5,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 INSTALL := $(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable
 
-.PHONY: help quickstart test test-all lint clean
+.PHONY: help quickstart test test-all browser lint clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -17,8 +17,19 @@ quickstart: .venv/installed ## train the baseline and the Bayesian method on rea
 test: .venv/installed-dev ## the test suite, a few minutes
 	@$(PY) -m pytest
 
-test-all: .venv/installed-dev ## everything, with slow, GPU and data tests
+test-all: .venv/installed-dev browser ## everything, with slow, browser, GPU and data tests
 	@$(PY) -m pytest -m ''
+
+# Tests that open the report skip where there is none.
+browser:
+	@command -v chromedriver > /dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing chromium and chromedriver"; \
+	  apt-get install --yes --quiet chromium chromium-driver > .venv/browser 2>&1 || \
+	  { apt-get update --quiet > .venv/browser 2>&1 && \
+	  apt-get install --yes --quiet chromium chromium-driver >> .venv/browser 2>&1; } || \
+	  echo "that failed (.venv/browser says why); the tests that need a browser are skipped"; \
+	else echo "no chromedriver: the tests that need a browser are skipped; as root, apt-get install chromium chromium-driver brings it"; fi
 
 lint: .venv/installed-dev ## ruff and mypy
 	@$(PY) -m ruff check .

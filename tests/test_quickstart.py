@@ -29,7 +29,7 @@ def test_it_takes_less_than_90_seconds(first_run: tuple[Path, str, float]) -> No
 def test_it_prints_the_table_that_its_records_make(first_run: tuple[Path, str, float]) -> None:
     out, stdout, _ = first_run
     assert "seed 0" in stdout
-    folders = {path.name.split("_")[2]: path for path in out.iterdir()}
+    folders = {path.name.split("_")[2]: path for path in out.iterdir() if path.is_dir()}
     assert set(folders) == {"erm", "bil"}
     for method, folder in folders.items():
         results = [r for r in read_records(folder / "records.jsonl") if isinstance(r, ResultRecord)]
@@ -47,7 +47,7 @@ def test_it_prints_the_table_that_its_records_make(first_run: tuple[Path, str, f
 def test_the_bayesian_method_is_better_at_unseen_angles(first_run: tuple[Path, str, float]) -> None:
     """One seed; docs/results.md has five. The margin there is several times this one."""
     accuracy = {}
-    for folder in first_run[0].iterdir():
+    for folder in filter(Path.is_dir, first_run[0].iterdir()):
         results = [r for r in read_records(folder / "records.jsonl") if isinstance(r, ResultRecord)]
         target = [r.metrics["accuracy"] for r in results if r.role == "target"]
         accuracy[results[0].method] = sum(target) / len(target)
@@ -65,7 +65,7 @@ def test_the_same_command_again_shows_what_is_there(first_run: tuple[Path, str, 
 
 
 def test_settings_are_written_as_used(first_run: tuple[Path, str, float]) -> None:
-    for folder in first_run[0].iterdir():
+    for folder in filter(Path.is_dir, first_run[0].iterdir()):
         stored = json.loads((folder / "settings.json").read_text())
         assert stored == json.loads(small_images("default", stored["method"]).model_dump_json())
 

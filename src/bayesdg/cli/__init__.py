@@ -20,13 +20,16 @@ from bayesdg.cli.data import data_app
 from bayesdg.cli.evaluate import evaluate
 from bayesdg.cli.export import export
 from bayesdg.cli.failures import failures
+from bayesdg.cli.figure import figure
 from bayesdg.cli.methods import methods
 from bayesdg.cli.predict import predict
 from bayesdg.cli.quickstart import quickstart
+from bayesdg.cli.report import report
 from bayesdg.cli.table import table
 from bayesdg.cli.terminal import messages
 from bayesdg.cli.train import train
 from bayesdg.cli.verify import verify
+from bayesdg.cli.watch import watch
 from bayesdg.errors import BayesdgError
 from bayesdg.names import unknown
 
@@ -47,6 +50,9 @@ app.command()(table)
 app.command()(verify)
 app.command()(calibrate)
 app.command()(predict)
+app.command()(report)
+app.command()(figure)
+app.command()(watch)
 app.command()(methods)
 app.command()(bench)
 app.add_typer(data_app, name="data")

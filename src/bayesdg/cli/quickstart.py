@@ -13,6 +13,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from bayesdg.cli.report import write_report
 from bayesdg.cli.terminal import TrainingProgress, check_folder, console, messages
 from bayesdg.errors import UsageError
 from bayesdg.names import unknown
@@ -68,10 +69,13 @@ def quickstart(
         "weights chosen by accuracy on validation images of the source domains",
         style="dim",
     )
+    page = out / "report.html"
+    write_report(folders, page)
     python, program = _how_to_call_again()
     look = f"import bayesdg as bd; print(bd.load_run({json.dumps(str(folders[-1]))}).results[-1])"
     typer.echo(f"""
 written to {out}: settings, records and weights of each run
+pictures of it: {page}
 
 next
   {program} quickstart --seeds 5    is the difference there for every seed?

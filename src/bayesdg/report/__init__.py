@@ -1,0 +1,1 @@
+"""Pictures of what runs leave behind: figures, feature maps, one HTML page."""
