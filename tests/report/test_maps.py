@@ -105,3 +105,12 @@ def test_numbers_say_that_these_classes_are_apart_and_the_domains_are_not() -> N
     assert found["class_gap"] == pytest.approx(1, abs=0.1)
     assert found["separability_source"] is None  # one source domain
     assert found["separability_target"] < 0.75
+
+
+def test_many_images_are_embedded_by_the_library_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openTSNE", reason="openTSNE is not installed (extra viz)")
+    monkeypatch.setattr("bayesdg.report.maps.MOST_EXACT", 50)
+    found = sample(90)
+    xy = embed(found.features)
+    assert xy.shape == (90, 2)
+    assert np.array_equal(xy, embed(found.features))

@@ -15,7 +15,7 @@ from bayesdg.errors import UsageError
 if TYPE_CHECKING:
     from bayesdg.report.runs import ReportedRun
 
-# Features of so many runs are computed unasked.
+# Feature maps of so many runs are made unasked.
 FEW = 4
 
 
@@ -30,8 +30,8 @@ def report(
         bool | None,
         typer.Option(
             "--maps/--no-maps",
-            help="Compute features where none are kept, which needs the data; of up to "
-            f"{FEW} runs without being asked.",
+            help="Compute features where none are kept, which needs the data; for up to "
+            f"{FEW} maps without being asked.",
         ),
     ] = None,
     class_: Annotated[
@@ -65,12 +65,12 @@ def write_report(
     """Write the page; its size in bytes and the number of runs on it."""
     with messages.status("reading"):
         from bayesdg.report.bench import bench_sections
-        from bayesdg.report.build import build_page
+        from bayesdg.report.build import build_page, mapped_runs
         from bayesdg.report.page import write_page
         from bayesdg.report.runs import read_run, run_folders
 
         runs = [read_run(path) for path in run_folders(places)]
-    compute = maps if maps is not None else len(runs) <= FEW
+    compute = maps if maps is not None else len(mapped_runs(runs)) <= FEW
     runs = with_features(runs, class_, compute, root)
     with messages.status("drawing"):
         name = places[0].resolve().name
