@@ -127,3 +127,37 @@ def test_two_source_domains_are_enough_and_one_is_not() -> None:
 def test_an_empty_domain_is_named() -> None:
     with pytest.raises(DataError, match="no training images in the domain empty"):
         EpisodeSampler({"a": DOMAINS["a"], "empty": image_set(0, 3, 0)}, 4, 2, "episode")
+
+
+@pytest.mark.parametrize("batching", ["episode", "single-domain", "pooled"])
+def test_the_sizes_that_are_told_are_those_that_come(batching: str) -> None:
+    """Class 2 is missing from b, so what is drawn depends on whether b is the meta-target."""
+    sampler = EpisodeSampler(DOMAINS, 6, per_class=4, batching=batching)  # type: ignore[arg-type]
+    generator = seeded()
+    met = set()
+    for _ in range(40):
+        episode = sampler.draw(generator)
+        met |= {episode.num_target, len(episode.source_labels)} - {0}
+    assert sampler.sizes == met
+
+
+def test_a_domain_is_asked_for_images_once() -> None:
+    """And in the order of the plan: a device is slow at many small orders."""
+    asked = []
+
+    class Asked:
+        def __init__(self, name: str) -> None:
+            self.name, self.held = name, DOMAINS[name].images
+            self.shape = self.held.shape
+
+        def __getitem__(self, index: torch.Tensor) -> torch.Tensor:
+            asked.append(self.name)
+            return self.held[index]
+
+    domains = {name: ImageSet(Asked(name), d.labels) for name, d in DOMAINS.items()}
+    sampler = EpisodeSampler(domains, 6, per_class=2, batching="episode")
+    plan = sampler.plan(seeded())
+    episode = sampler.fetch(plan)
+    assert sorted(asked) == ["a", "b", "c"]
+    expected = torch.cat([DOMAINS[name].images[rows] for name, rows in plan.picks])
+    assert torch.equal(episode.images, expected)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import bayesdg.training.update as update
 from bayesdg.bayes import BayesLinear, ScaleMixturePrior
 from bayesdg.data import DomainDataset
 from bayesdg.data.augment import augment
@@ -14,11 +15,15 @@ from bayesdg.episodes import EpisodeSampler
 from bayesdg.errors import ResourceError, UsageError
 from bayesdg.methods.learner import build_learner
 from bayesdg.objectives import categorical_invariance, gaussian_invariance
-from bayesdg.records import NoteRecord
+from bayesdg.presets import preset as make_preset
+from bayesdg.records import NoteRecord, StepRecord
 from bayesdg.settings import Settings
 from bayesdg.stages import AugmentationSettings
+from bayesdg.training.readings import Readings
 from bayesdg.training.train import train
+from bayesdg.training.update import Updater
 from stories import run_folder, state_of, train_until
+from worlds import TINY
 
 pytestmark = [
     pytest.mark.gpu,
@@ -145,6 +150,60 @@ def test_steps_that_are_no_numbers_are_skipped_there_too(
     run = train(tiny_dataset, tiny_settings("bil", {"training.steps": 30}))
     assert sum(isinstance(record, NoteRecord) for record in run.records) > 2
     assert all(torch.isfinite(value).all() for value in run.learner.state_dict().values())
+
+
+@pytest.mark.parametrize("storage", ["device", "memory"])
+@pytest.mark.parametrize(
+    ("preset", "method"),
+    [("default", "bil"), ("default", "erm"), ("paper", "i"), ("released", "j-deep-invariant")],
+)
+def test_nobody_waits_for_the_device_between_readings(
+    tiny_dataset: DomainDataset,
+    monkeypatch: pytest.MonkeyPatch,
+    preset: str,
+    method: str,
+    storage: str,
+) -> None:
+    """From step 12 on anything that would wait is an error, but for every tenth step's reading."""
+    values = {
+        "training.steps": 40,
+        "training.evaluate_every": 40,
+        "training.average": 0.9,
+        "training.clip_norm": 1.0,
+        "model.style_mixing": 0.5,
+        "data.augmentation": "photo",
+        "data.storage": storage,
+    }
+    begin, read, strict = Updater.begin, Readings.read, []
+
+    def begin_strictly(updater: Updater, step: int) -> float:
+        torch.cuda.set_sync_debug_mode("error" if step > 12 else "default")
+        strict.append(torch.cuda.get_sync_debug_mode())
+        return begin(updater, step)
+
+    def read_freely(readings: Readings, leave: bool = False) -> object:
+        torch.cuda.set_sync_debug_mode("default")
+        return read(readings, leave)
+
+    monkeypatch.setattr(Updater, "begin", begin_strictly)
+    monkeypatch.setattr(Readings, "read", read_freely)
+    try:
+        train(tiny_dataset, make_preset(preset, method).replace({**TINY, **values}))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert strict.count(2) == 28
+
+
+def test_a_device_that_decides_alone_does_what_the_host_would(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss over 200 steps, to 1%: a GPU adds in another order each time."""
+    curves = []
+    for forced in (True, False):
+        monkeypatch.setattr(update, "can_run_ahead", lambda parameters, forced=forced: forced)
+        run = train(tiny_dataset, tiny_settings("bil", {"training.steps": 200}))
+        curves.append([r.loss for r in run.records if isinstance(r, StepRecord)])
+    assert curves[0] == pytest.approx(curves[1], rel=0.01)
 
 
 def test_a_device_that_is_not_there_is_told(

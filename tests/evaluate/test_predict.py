@@ -139,3 +139,22 @@ def test_draws_and_features_are_there_when_asked_for(learner: Learner) -> None:
         learner.eval()
         expected = learner.network(IMAGES).features["phi"].mean  # type: ignore[union-attr, operator]
     np.testing.assert_allclose(full.features, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_predicting_compiles_nothing(learner: Learner) -> None:
+    """Even where training does: batches of many sizes would each be compiled."""
+    compiled = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        compiled.append(graph)
+        return graph.forward
+
+    images = torch.rand(7, 1, 8, 8)
+    expected = predict_images(learner, images, draws=2).log_probabilities
+    (part,) = learner.heavy_parts()
+    part.compile(backend=backend)
+    found = predict_images(learner, images, draws=2).log_probabilities
+    assert compiled == []
+    np.testing.assert_array_equal(found, expected)
+    part(images)
+    assert len(compiled) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import distributed
+from torch import distributed, nn
 
 from bayesdg.errors import ProcessLostError, ResourceError, UsageError
 from bayesdg.settings import Settings
@@ -72,3 +72,26 @@ def test_22_an_error_of_memory_names_the_three_settings() -> None:
     assert isinstance(told, ResourceError)
     for name in ("episode.batch_size (now 128)", "episode.per_class (now 16)", "model.draws"):
         assert name in str(told)
+
+
+@pytest.mark.parametrize(("num_sizes", "dynamic"), [(1, False), (4, False), (5, None)])
+def test_few_sizes_of_batches_are_each_compiled_on_their_own(
+    num_sizes: int, dynamic: bool | None
+) -> None:
+    asked = []
+
+    class Part(nn.Module):
+        def compile(self, **options: object) -> None:
+            asked.append(options)
+
+    class Parts:
+        def heavy_parts(self) -> list[nn.Module]:
+            return [Part()]
+
+    changes = {"engine.device": "cpu", "engine.compile": True}
+    with Engine(Settings().replace(changes)) as engine:
+        engine.compile(Parts(), num_sizes)  # type: ignore[arg-type]
+    assert asked == [{"dynamic": dynamic}]
+    with Engine(Settings().replace({"engine.device": "cpu"})) as engine:
+        engine.compile(Parts(), num_sizes)  # type: ignore[arg-type]
+    assert len(asked) == 1

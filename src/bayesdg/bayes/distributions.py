@@ -157,7 +157,7 @@ class _ExpectedBump(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, mu: Tensor, sigma: Tensor, height: float, steepness: float
     ) -> Tensor:
-        value, by_mu, by_sigma = (torch.empty(mu.numel()).to(mu) for _ in range(3))
+        value, by_mu, by_sigma = (mu.new_empty(mu.numel()) for _ in range(3))
         blocks = zip(
             *(t.flatten().split(BLOCK[mu.device.type == "cuda"]) for t in (mu, sigma)),
             *(t.split(BLOCK[mu.device.type == "cuda"]) for t in (value, by_mu, by_sigma)),

@@ -167,7 +167,7 @@ def _step(state: TrainingState, engine: Engine, episode: Episode, settings: Sett
     state.updater.begin(1)
     loss = _loss(engine, episode, settings)
     engine.backward(loss)
-    state.finish_step(1, broken=False)
+    state.finish_step(1, state.updater.is_broken(loss))
 
 
 def _loss(engine: Engine, episode: Episode, settings: Settings) -> Tensor:

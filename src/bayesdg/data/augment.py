@@ -68,8 +68,8 @@ def draw(
     fits = (width >= 1) & (width <= size) & (height >= 1) & (height <= size)
     first = fits.int().argmax(0, keepdim=True)
     found = fits.any(0)
-    width = width.gather(0, first)[0].where(found, size)
-    height = height.gather(0, first)[0].where(found, size)
+    width = width.gather(0, first)[0].masked_fill(~found, size)
+    height = height.gather(0, first)[0].masked_fill(~found, size)
     down, right, flip, brightness, contrast, saturation, grey = u[2 * ATTEMPTS :]
     low, high = max(0.0, 1 - settings.jitter), 1 + settings.jitter
     return Changes(

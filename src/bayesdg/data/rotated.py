@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from bayesdg.data.domains import IMAGENET_MEAN, IMAGENET_STD, Domain, DomainDataset, ImageSet
 from bayesdg.data.known import SOURCE_ANGLES, TARGET_ANGLES
+from bayesdg.data.sending import sent
 
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
 # Up to here all angles are turned once and kept; beyond, images are turned when they are asked for.
@@ -44,7 +45,7 @@ class Turned:
         return (len(self.upright), self.channels, self.size, self.size)
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        pixels = self.upright[index]
+        pixels = self.upright[sent(index, self.upright.device)]
         pixels = pixels / 255 if pixels.dtype == torch.uint8 else pixels
         turned = rotate(enlarge(pixels, self.size), self.degrees, self.interpolation)
         return to_bytes(turned).expand(-1, self.channels, -1, -1)
@@ -118,7 +119,8 @@ def rotate(images: Tensor, degrees: float, interpolation: Interpolation = "bilin
     matrix = torch.tensor(
         [[math.cos(angle), -math.sin(angle), 0], [math.sin(angle), math.cos(angle), 0]],
         dtype=images.dtype,
-    ).to(images.device)
+    )
+    matrix = sent(matrix, images.device)
     grid = functional.affine_grid(matrix.expand(1, 2, 3), [1, *images.shape[1:]], False)
     return functional.grid_sample(
         images,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -150,7 +151,8 @@ def asking(
 
     @torch.no_grad()
     def ask(batch: Tensor) -> Predictions:
-        answer = learner.answer(batch.to(device), draw)
+        with _uncompiled():
+            answer = learner.answer(batch.to(device), draw)
         found = summarise(answer.logits, keep_draws)
         if np.isnan(found.log_probabilities).any():
             raise NumericError(
@@ -167,6 +169,13 @@ def asking(
         yield ask
     finally:
         learner.train(was_training)
+
+
+def _uncompiled() -> AbstractContextManager[None]:
+    """Batches come in many sizes here: compiling for each would take longer than it saves."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()  # nothing is compiled
+    return torch.compiler.set_stance("force_eager")
 
 
 @overload

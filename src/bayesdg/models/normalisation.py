@@ -46,7 +46,7 @@ class SharedBatchNorm(_BatchNorm):
             dims = [0, *range(2, x.dim())]
             shape = [1, -1] + [1] * (x.dim() - 2)
             wide = x.float() if x.dtype.itemsize < 4 else x
-            num = self.ranks.sum(wide.new_tensor(x.numel() / x.shape[1]))
+            num = self.ranks.sum(wide.new_full((), x.numel() / x.shape[1]))
             mean = self.ranks.sum(wide.sum(dims)) / num
             centred = wide - mean.view(shape)
             variance = self.ranks.sum(centred.square().sum(dims)) / num

@@ -59,7 +59,7 @@ class StyleMixing:
         concentration = torch.full((num, 2), self.alpha, device=device)
         share = torch._sample_dirichlet(concentration, generator=generator)[:, 0]
         # Decided on the device: asking for the coin would make the processor wait.
-        share = torch.where(coin < self.probability, share, 1.0)
+        share = share.masked_fill(coin >= self.probability, 1.0)
         return mixed(output, order.argsort(), share)
 
 

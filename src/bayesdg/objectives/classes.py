@@ -100,8 +100,8 @@ def mean_over_matched(divergence: Tensor, matched: Tensor, ranks: Ranks = ALONE)
 
     With several ranks it is their average that is this mean.
     """
-    # `where` and not a product: for an unmatched image the divergence is meaningless, even NaN.
-    total = divergence.where(matched, 0.0).sum(-1) / ranks.sum(matched.sum()).clamp_min(1)
+    # Filled and not multiplied: for an unmatched image the divergence is meaningless, even NaN.
+    total = divergence.masked_fill(~matched, 0.0).sum(-1) / ranks.sum(matched.sum()).clamp_min(1)
     return total.mean() * ranks.size
 
 

@@ -64,7 +64,7 @@ def gaussian_invariance(
         precision = v_i.reciprocal()
         with torch.no_grad():
             a, b = classes.means(precision, g_i * precision)
-            shift = b / a.where(classes.present, 1.0)
+            shift = b / a.masked_fill(~classes.present, 1.0)
         g_t = g_t - classes.at_target(shift)
         g_i = g_i - classes.at_source(shift)
         weighted = g_i * precision

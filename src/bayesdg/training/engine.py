@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # A rank that waits longer for the others gives up: they are gone, or one of them hangs. The first
 # rank validates alone, while the others wait, and may take its time.
 PATIENCE = timedelta(minutes=30)
+# So many sizes of batches are each compiled on their own.
+FEW_SIZES = 4
 
 
 class Engine:
@@ -64,8 +66,12 @@ class Engine:
             self._fabric = _fabric(kind, index, precision, size)
             self.device = self._fabric.device
             self.ranks = Ranks(self._fabric.global_rank, self._fabric.world_size)
+        self._before = torch.backends.cudnn.benchmark
         if self.settings.deterministic:
             _same_bits()
+        elif kind == "cuda":
+            # Every step has the same few sizes: trying each algorithm once pays.
+            torch.backends.cudnn.benchmark = True
         self._forward: nn.Module | None = None
 
     @property
@@ -76,13 +82,20 @@ class Engine:
     def prepare(self, learner: Learner) -> None:
         """Take a learner that is on the device already; call before its optimiser is made."""
         learner.share_among(self.ranks)
-        if self.settings.compile:
-            for part in learner.heavy_parts():
-                part.compile()
         self._forward = _Forward(learner)
         if self._fabric is not None and self.ranks.size > 1:
             with warnings.catch_warnings(action="ignore"):  # torch 2.15 renames broadcast_buffers
                 self._forward = self._fabric.strategy.setup_module(self._forward)
+
+    def compile(self, learner: Learner, num_sizes: int) -> None:
+        """Compile what is heavy, if the settings ask for it.
+
+        Convolutions of a fixed size are quicker than those of any size, and take as long to
+        compile: worth it where there are few sizes.
+        """
+        if self.settings.compile:
+            for part in learner.heavy_parts():
+                part.compile(dynamic=False if num_sizes <= FEW_SIZES else None)
 
     def terms(self, episode: Episode, generator: torch.Generator) -> Terms:
         """The named parts of the loss; of this rank's share, if there are several."""
@@ -101,17 +114,13 @@ class Engine:
         else:
             self._fabric.backward(loss)
 
-    def any(self, *flags: Tensor | bool) -> list[bool]:
-        """Whether each of some flags is up on any rank; waits for the device."""
-        tensors = [torch.as_tensor(flag, device=self.device).float() for flag in flags]
-        return [bool(number) for number in self.ranks.sum(torch.stack(tensors)).tolist()]
+    def anywhere(self, flag: Tensor) -> Tensor:
+        """Whether a flag on the device is up on any rank; there, too."""
+        return flag if self.ranks.size == 1 else self.ranks.sum(flag.float()) > 0
 
-    def mean(self, numbers: dict[str, Tensor]) -> dict[str, float]:
-        """Scalars averaged over ranks, as plain numbers; waits for the device."""
-        stacked = torch.stack([value.detach().double().cpu() for value in numbers.values()])
-        if self.ranks.size > 1:
-            stacked = (self.ranks.sum(stacked.to(self.device)) / self.ranks.size).cpu()
-        return dict(zip(numbers, stacked.tolist(), strict=True))
+    def any(self, flag: bool) -> bool:
+        """Whether a flag of the host is up on any rank; waits for all of them."""
+        return bool(self.anywhere(torch.tensor(flag, device=self.device)))
 
     def peak_memory_gb(self) -> float | None:
         """The most that was in use, on a GPU or else by this process."""
@@ -131,6 +140,7 @@ class Engine:
         """Let go of the other processes; without this gloo ends the program with an error."""
         if self.settings.deterministic:
             torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = self._before
         if self.ranks.size > 1 and distributed.is_initialized():
             if error is None:
                 distributed.barrier()

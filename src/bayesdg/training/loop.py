@@ -1,7 +1,8 @@
 """The training loop, top to bottom: draw an episode, forward, terms, backward, step; now and then
 evaluate, record, checkpoint.
 
-It is handed source domains only, and goes on from wherever the state stands.
+It is handed source domains only, and goes on from wherever the state stands. A step is work for the
+device alone; what came of it is read now and then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bayesdg.settings import Settings
 from bayesdg.training.engine import Engine
 from bayesdg.training.judge import Judge
 from bayesdg.training.keeper import Keeper
+from bayesdg.training.readings import Readings
 from bayesdg.training.signals import Signals
 from bayesdg.training.state import TrainingState
 
@@ -58,6 +60,7 @@ def fit(
         augmentation: What settings.data.augmentation = 'auto' stands for.
     """
     plan, progress = settings.training, state.progress
+    checkpoint_every = plan.checkpoint_every or plan.evaluate_every
     train = {name: domain.train for name, domain in sources.items()}
     weights = settings.objective.weights(num_images=sum(map(len, train.values())))
     sampler = EpisodeSampler(
@@ -70,15 +73,16 @@ def fit(
     def is_due(every: int) -> bool:
         return progress.step % every == 0 or progress.step == plan.steps
 
+    engine.compile(state.learner, num_sizes=len(sampler.sizes))
     if progress.cut_short:  # by a signal: the look at the last step is still to be taken
         if keeper.unjudged is not None:
             judge.look(state, keeper.unjudged)
             keeper.save(state)
-        (again,) = engine.any(keeper.unjudged is not None and progress.cut_short)
-        if again:
+        if engine.any(keeper.unjudged is not None and progress.cut_short):
             raise signals.error(SAVED)
     state.learner.train()
     clock = Clock(progress.seconds)
+    readings = Readings(engine.ranks, most=RECORD_EVERY if state.updater.runs_ahead else 1)
     upcoming = episodes(
         sampler, settings, engine.device, augmentation, progress.step + 1, engine.ranks
     )
@@ -89,42 +93,47 @@ def fit(
         terms = engine.terms(episode, stream(settings.seed, "weights", step, engine.device))
         loss = terms.total(weights)
         engine.backward(loss)
-        broken, leave = engine.any(state.updater.is_broken(loss), signals.requested)
+        broken = engine.anywhere(state.updater.is_broken(loss))
         state.finish_step(step, broken)
+        gradient = state.updater.gradient
+        readings.add(step, learning_rate, broken, loss, gradient, terms.values)
 
-        evaluate = is_due(plan.evaluate_every)
-        if broken or evaluate or step % RECORD_EVERY == 0:
-            scalars = {**terms.values, "loss": loss, "gradient": state.updater.gradient}
-            numbers = engine.mean(scalars)
+        evaluate, save = is_due(plan.evaluate_every), is_due(checkpoint_every)
+        alone = engine.ranks.size == 1
+        if not (evaluate or save or readings.are_due(step) or (alone and signals.requested)):
+            continue
+        found, leave = readings.read(signals.requested)
+        for reading in found:
+            state.count(reading.broken)
+            last = reading.step == step
+            if not (reading.broken or (evaluate and last) or reading.step % RECORD_EVERY == 0):
+                continue
             progress.seconds = clock.seconds()
+            rate = clock.rate(step) if last else None
             record = StepRecord(
-                step=step,
+                step=reading.step,
                 seconds=progress.seconds,
-                loss=numbers.pop("loss"),
-                gradient=numbers.pop("gradient"),
-                terms=numbers,
-                learning_rate=learning_rate,
+                loss=reading.loss,
+                gradient=reading.gradient,
+                terms=reading.terms,
+                learning_rate=reading.learning_rate,
                 skipped=progress.skipped,
-                steps_per_second=(rate := clock.rate(step)),
+                steps_per_second=rate,
                 images_per_second=rate and rate * (episode.total or len(episode.labels)),
                 memory_gb=engine.peak_memory_gb(),
             )
-            if broken:
+            if reading.broken:
                 tell_of_broken_step(keeper, sampler, settings.seed, record)
-            if evaluate and engine.is_first:
+            if evaluate and last and engine.is_first:
                 judge.look(state, record)
             else:
                 keeper.record(record)
             if progress.skipped_in_a_row == MOST_BROKEN:
                 raise NumericError(broken_too_often(record, progress.skipped))
-        leave = leave or (engine.ranks.size == 1 and signals.requested)
-        if evaluate and engine.ranks.size > 1:  # the first rank may have cut its look short
-            (leave,) = engine.any(leave or signals.requested)
-        if (
-            leave
-            or progress.best_step == step
-            or is_due(plan.checkpoint_every or plan.evaluate_every)
-        ):
+        leave = leave or (alone and signals.requested)
+        if evaluate and not alone:  # the first rank may have cut its look short
+            leave = engine.any(leave or signals.requested)
+        if leave or save or progress.best_step == step:
             keeper.save(state)
         if leave and step < plan.steps:
             raise signals.error(SAVED)

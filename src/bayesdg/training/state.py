@@ -74,18 +74,23 @@ class TrainingState:
         """Whose predictions count: the average if there is one."""
         return self.learner if self.average is None else self.average
 
-    def finish_step(self, step: int, broken: bool) -> None:
-        """Apply the gradients, or take the step back."""
+    def finish_step(self, step: int, broken: Tensor) -> None:
+        """Apply the gradients, or take the step back; a device that runs ahead decides alone."""
         self.progress.step = step
-        if broken:
+        flag = broken if self.updater.runs_ahead else None
+        if flag is None and broken:
             self.updater.take_back()
-            self.progress.skipped += 1
-            self.progress.skipped_in_a_row += 1
             return
-        self.updater.step()
-        self.progress.skipped_in_a_row = 0
+        self.updater.step(unless=flag)
+        if flag is not None:
+            self.updater.take_back(where=flag)
         if self.average is not None:
-            follow(self.average, self.learner, self.updater.settings.average)
+            follow(self.average, self.learner, self.updater.settings.average, unless=flag)
+
+    def count(self, broken: bool) -> None:
+        """Note how the next step ended, once that is known."""
+        self.progress.skipped += broken
+        self.progress.skipped_in_a_row = self.progress.skipped_in_a_row + 1 if broken else 0
 
     def consider(self, accuracy: float | None) -> bool:
         """Note a source validation; whether these are the best weights, the latest among equals."""
@@ -132,13 +137,18 @@ class TrainingState:
             for key, value in entries.items()
         }
 
+    @torch.no_grad()
     def _load_optimiser(self, tensors: Mapping[str, Tensor]) -> None:
         index = {parameter: number for number, parameter in enumerate(self.updater.parameters)}
         named = dict(self.learner.named_parameters())
         entries: dict[int, dict[str, Any]] = {}
         for name, value in tensors.items():
-            key, _, parameter = name.partition("/")
-            entries.setdefault(index[named[parameter]], {})[key] = value
+            key, _, owner = name.partition("/")
+            parameter = named[owner]
+            if value.shape == parameter.shape:
+                # In the order in memory that the weight has: a fused optimiser relies on it.
+                value = torch.empty_like(parameter).copy_(value)
+            entries.setdefault(index[parameter], {})[key] = value
         stored = self.updater.optimiser.state_dict()
         self.updater.optimiser.load_state_dict({**stored, "state": entries})
 

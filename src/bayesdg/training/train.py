@@ -114,8 +114,7 @@ def train(
 
 def _is_done(engine: Engine, path: Path | None) -> bool:
     """Whether the run was trained to its end; the first rank looks and tells the others."""
-    (done,) = engine.any(path is not None and engine.is_first and is_finished(path))
-    return done
+    return engine.any(path is not None and engine.is_first and is_finished(path))
 
 
 def _evaluated(run: Run, dataset: DomainDataset, wanted: bool) -> Run:

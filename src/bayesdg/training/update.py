@@ -1,6 +1,7 @@
 """One step of the optimiser: learning rate, gradients, a moving average of the weights.
 
-A step whose loss or gradient is no number is taken back whole, running statistics included.
+A step whose loss or gradient is no number is taken back whole, running statistics included. On a
+GPU the device decides that by itself, and nobody waits to hear of it.
 """
 
 from __future__ import annotations
@@ -42,10 +43,16 @@ def make_optimiser(learner: nn.Module, settings: TrainingSettings) -> torch.opti
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": spared, "weight_decay": 0.0},
     ]
-    on_gpu = any(p.is_cuda for p in decayed + spared)
     return torch.optim.Adam(
-        [g for g in groups if g["params"]], lr=settings.learning_rate, fused=on_gpu
+        [g for g in groups if g["params"]],
+        lr=settings.learning_rate,
+        fused=can_run_ahead(decayed + spared),
     )
+
+
+def can_run_ahead(parameters: Iterable[Tensor]) -> bool:
+    """Whether the host may give a device its next step before it knows how this one ended."""
+    return any(p.is_cuda for p in parameters)
 
 
 class Updater:
@@ -53,6 +60,8 @@ class Updater:
 
     Attributes:
         optimiser: Adam.
+        runs_ahead: Whether the device decides over a step: `step`, `take_back` and `follow` are
+            handed its flag then.
         gradient: Length of the last gradient, before it was shortened.
     """
 
@@ -60,10 +69,14 @@ class Updater:
         self.settings = settings
         self.optimiser = make_optimiser(learner, settings)
         self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.runs_ahead = can_run_ahead(self.parameters)
         self.gradient = torch.zeros(())
         # Running statistics change in the forward pass, before anybody knows how it ends.
         self._buffers = _by_type(learner.buffers())
-        self._kept = [[b.clone() for b in buffers] for buffers in self._buffers]
+        self._kept = [torch.cat([b.flatten() for b in buffers]) for buffers in self._buffers]
+        self._slots = [
+            _slots(kept, buffers) for kept, buffers in zip(self._kept, self._buffers, strict=True)
+        ]
 
     def begin(self, step: int) -> float:
         """Before the forward pass of a step; returns its learning rate."""
@@ -71,8 +84,8 @@ class Updater:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.zero_grad()
-        for kept, buffers in zip(self._kept, self._buffers, strict=True):
-            torch._foreach_copy_(kept, buffers)
+        for slots, buffers in zip(self._slots, self._buffers, strict=True):
+            torch._foreach_copy_(slots, buffers)
         return rate
 
     def is_broken(self, loss: Tensor) -> Tensor:
@@ -81,23 +94,39 @@ class Updater:
         self.gradient = nn.utils.get_total_norm(gradients)
         return ~(torch.isfinite(loss.detach()) & torch.isfinite(self.gradient))
 
-    def step(self) -> None:
-        """Change the weights."""
+    def step(self, unless: Tensor | None = None) -> None:
+        """Change the weights, and where the flag `unless` is up not a bit of anything."""
         if self.settings.clip_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip_norm, self.gradient)
+        if unless is not None:
+            # What torch.amp.GradScaler tells a fused optimiser.
+            self.optimiser.found_inf = unless.float()  # type: ignore[attr-defined]
         self.optimiser.step()
 
-    def take_back(self) -> None:
-        """Leave the weights as they are and put the running statistics back."""
-        for kept, buffers in zip(self._kept, self._buffers, strict=True):
-            torch._foreach_copy_(buffers, kept)
+    def take_back(self, where: Tensor | None = None) -> None:
+        """Put the running statistics back; with a flag `where`, only if it is up."""
+        for kept, slots, buffers in zip(self._kept, self._slots, self._buffers, strict=True):
+            if where is not None:
+                now = torch.cat([buffer.flatten() for buffer in buffers])
+                slots = _slots(torch.where(where, kept, now), buffers)
+            torch._foreach_copy_(buffers, slots)
 
 
-def follow(average: nn.Module, learner: nn.Module, decay: float) -> None:
-    """Move an average of the weights and running statistics a little towards the learner's."""
+def follow(
+    average: nn.Module, learner: nn.Module, decay: float, unless: Tensor | None = None
+) -> None:
+    """Move an average of the weights and running statistics a little towards the learner's.
+
+    Where the flag `unless` is up it stays where it is.
+    """
     with torch.no_grad():
         old, new = _floats(average), _floats(learner)
-        torch._foreach_lerp_(old, new, 1 - decay)
+        if unless is None:
+            torch._foreach_lerp_(old, new, 1 - decay)
+            return
+        way = torch._foreach_sub(new, old)
+        torch._foreach_mul_(way, (1 - decay) * (~unless).to(way[0].dtype))
+        torch._foreach_add_(old, way)
 
 
 def _floats(module: nn.Module) -> list[Tensor]:
@@ -110,3 +139,9 @@ def _by_type(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     for tensor in tensors:
         groups.setdefault(tensor.dtype, []).append(tensor)
     return list(groups.values())
+
+
+def _slots(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
+    """Views into parts of a flat tensor, a shape each."""
+    parts = flat.split([tensor.numel() for tensor in like])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
