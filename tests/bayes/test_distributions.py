@@ -148,3 +148,37 @@ def test_a_mixture_has_no_closed_form() -> None:
 def test_impossible_priors_are_refused(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ScaleMixturePrior(**arguments)
+
+
+@pytest.mark.parametrize("prior", [PAPER, ScaleMixturePrior(pi=0.9, std1=0.02, std2=0.5)])
+@pytest.mark.parametrize(("draws", "shape"), [(1, (3,)), (10, (70, 60)), (5000, (7, 5))])
+def test_monte_carlo_and_its_slopes_are_those_of_the_plain_formula(
+    prior: ScaleMixturePrior, draws: int, shape: tuple[int, ...]
+) -> None:
+    """log q - log p by torch.distributions, differentiated by autograd; more than one block."""
+    generator = torch.Generator().manual_seed(0)
+    mu = torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_()
+    sigma = (0.01 + torch.rand(shape, dtype=torch.float64, generator=generator)).requires_grad_()
+    noise = torch.randn(draws, *shape, dtype=torch.float64, generator=generator)
+    share = torch.tensor([prior.pi, 1 - prior.pi], dtype=torch.float64)
+    scales = torch.tensor([prior.std1, prior.std2], dtype=torch.float64)
+    mixture = MixtureSameFamily(Categorical(share), Normal(torch.zeros_like(scales), scales))
+    w = mu + sigma * noise
+    plain = (Normal(mu, sigma).log_prob(w) - mixture.log_prob(w)).mean(0)
+    ours = monte_carlo_kl(prior, mu, sigma, noise)
+    torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-10)
+    weights = torch.randn(shape, dtype=torch.float64, generator=generator)
+    expected = torch.autograd.grad((weights * plain).sum(), (mu, sigma))
+    found = torch.autograd.grad((weights * ours).sum(), (mu, sigma))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.0, 30.0, -1e4])
+@pytest.mark.parametrize("sigma", [1e-12, 1.0, 1e3])
+def test_monte_carlo_is_finite_in_float32_wherever_the_weight_is(mu: float, sigma: float) -> None:
+    leaves = [torch.full((4,), value, requires_grad=True) for value in (mu, sigma)]
+    noise = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    kl = monte_carlo_kl(PAPER, *leaves, noise)
+    slopes = torch.autograd.grad(kl.sum(), leaves)
+    assert all(torch.isfinite(x).all() for x in (kl, *slopes))

@@ -26,6 +26,7 @@ TAIL = 6.0
 ACCURACY = 18.0
 # Weights at a time: what a core's cache holds; a GPU wants all of them at once.
 BLOCK = {False: 2**11, True: 2**22}
+DRAWS_BLOCK = 8
 
 
 class Prior(Protocol):
@@ -117,8 +118,53 @@ def monte_carlo_kl(prior: Prior, mu: Tensor, sigma: Tensor, noise: Tensor) -> Te
         noise: Standard normal draws, one leading axis more than mu; w = mu + sigma * noise. Hand
             in those that made the weights of the forward pass.
     """
+    if isinstance(prior, ScaleMixturePrior):
+        return _MixtureRatio.apply(mu, sigma, noise, prior)
     log_q = -0.5 * noise.square() - 0.5 * LOG_2PI - sigma.log()
     return (log_q - prior.log_prob(mu + sigma * noise)).mean(0)
+
+
+class _MixtureRatio(torch.autograd.Function):
+    """The Monte Carlo KL from a scale mixture, with its gradient in mu and sigma.
+
+    Block by block, like _ExpectedBump: a graph would hold a dozen numbers per draw and weight.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, mu: Tensor, sigma: Tensor, noise: Tensor, prior: ScaleMixturePrior
+    ) -> Tensor:
+        value, by_mu, by_sigma = (mu.new_empty(mu.numel()) for _ in range(3))
+        size = max(1, DRAWS_BLOCK * BLOCK[mu.device.type == "cuda"] // len(noise))
+        flat = (mu.flatten(), sigma.flatten(), noise.flatten(1), value, by_mu, by_sigma)
+        for own_mu, own_sigma, own_noise, *results in zip(
+            *(tensor.split(size, dim=-1) for tensor in flat), strict=True
+        ):
+            answers = _mixture_ratio(own_mu, own_sigma, own_noise, prior)
+            for result, answer in zip(results, answers, strict=True):
+                result.copy_(answer)
+        ctx.save_for_backward(by_mu.view_as(mu), by_sigma.view_as(mu))
+        return value.view_as(mu)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        by_mu, by_sigma = ctx.saved_tensors
+        return grad * by_mu, grad * by_sigma, None, None
+
+
+def _mixture_ratio(
+    mu: Tensor, sigma: Tensor, noise: Tensor, prior: ScaleMixturePrior
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(n,), (n,), (S, n) -> mean of log q(w) - log p(w), its slopes in mu and sigma, each (n,)."""
+    w = torch.addcmul(mu, sigma, noise)
+    square = w.square()
+    exponent = prior.bump_height - prior.bump_steepness * square
+    slope = torch.sigmoid(exponent).mul_(2 * prior.bump_steepness).add_(prior.std2**-2).mul_(w)
+    log_p = functional.softplus(exponent).sub_(square.mul_(0.5 * prior.std2**-2))
+    constant = math.log(prior.std2) - math.log1p(-prior.pi)
+    value = constant - sigma.log() - log_p.add_(noise.square().mul_(0.5)).mean(0)
+    return value, slope.mean(0), slope.mul_(noise).mean(0) - sigma.reciprocal()
 
 
 def quadrature_kl(prior: Prior, mu: Tensor, sigma: Tensor) -> Tensor:
