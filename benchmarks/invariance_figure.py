@@ -31,7 +31,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     for loss, line in zip(losses, axes, strict=True):
         for targets, axis in zip(sweeps, line, strict=True):
             axis.set(xscale="log", yscale="log")
-            axis.set_title(f"{loss}; {targets}", fontsize=10)
+            axis.set_title(f"{loss}\n{targets}", fontsize=10)
             axis.grid(color="0.9")
             axis.spines[["top", "right"]].set_visible(False)
             for result, dashes in zip(results, MACHINES, strict=False):

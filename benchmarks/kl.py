@@ -6,32 +6,24 @@ python benchmarks/kl.py --json results/kl.json
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import torch
+from measuring import about, milliseconds, write
 from torch import Tensor
 
 from bayesdg.bayes import BayesLinear, ScaleMixturePrior
 
+COMMAND = "python benchmarks/kl.py --json results/kl.json"
 PRIOR = ScaleMixturePrior()
 DRAWS = 10
 
 
-def milliseconds(work: Callable[[], Tensor], repeats: int = 7) -> float:
-    """Median of forward and backward together."""
-    times = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        work().backward()
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times[1:])
+def both_ways(work: Callable[[], Tensor]) -> None:
+    """Forward and backward."""
+    work().backward()
 
 
 def on_fresh_draws(layer: BayesLinear) -> Tensor:
@@ -49,16 +41,23 @@ def main() -> None:
     """Print a line per layer size; write all as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
+    device = torch.device("cpu")
     rows = []
     print(
         f"{'layer':14}{'quadrature':>14}{'Monte Carlo, 10 draws':>24}{'noise of its gradient':>24}"
     )
     for width in (128, 512, 1024):
         layer = BayesLinear(width, width)
-        quadrature = milliseconds(partial(layer.kl, PRIOR, "quadrature"))
-        draws = milliseconds(partial(on_fresh_draws, layer))
+        works: dict[str, Callable[[], Tensor]] = {
+            "quadrature": partial(layer.kl, PRIOR, "quadrature"),
+            "draws": partial(on_fresh_draws, layer),
+        }
+        times = milliseconds({n: partial(both_ways, w) for n, w in works.items()}, device)
+        quadrature, draws = times["quadrature"], times["draws"]
         exact = gradient(layer, layer.kl(PRIOR, "quadrature"))
         noisy = gradient(layer, layer.kl(PRIOR, "monte-carlo", layer.draw(DRAWS)))
         noise = float((noisy - exact).norm() / exact.norm())
@@ -68,15 +67,7 @@ def main() -> None:
              "gradient_noise": noise}
         )  # fmt: skip
     if arguments.json:
-        about = {
-            "command": f"python benchmarks/kl.py --json {arguments.json}",
-            "date": datetime.now(UTC).date().isoformat(),
-            "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-            "torch": torch.__version__,
-            "draws": DRAWS,
-            "rows": rows,
-        }
-        arguments.json.write_text(json.dumps(about, indent=1) + "\n")
+        write(arguments.json, {**about(COMMAND, device), "draws": DRAWS, "rows": rows})
 
 
 if __name__ == "__main__":
