@@ -31,7 +31,15 @@ from typing import Any
 import numpy as np
 import torch
 from invariance_figure import draw
-from measuring import about, chosen_device, memory_limit, milliseconds, peak_mebibytes, write
+from measuring import (
+    about,
+    chosen_device,
+    keep_memory,
+    memory_limit,
+    milliseconds,
+    peak_mebibytes,
+    write,
+)
 from torch import Tensor
 
 from bayesdg.objectives import categorical_invariance, gaussian_invariance
@@ -264,6 +272,7 @@ def main() -> None:
     if arguments.stored:
         results = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.stored]
     else:
+        keep_memory()
         results = [measured(arguments)]
     if arguments.json:
         write(arguments.json, results[0])
