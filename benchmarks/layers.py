@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import about, chosen_device, milliseconds, write
+from measuring import about, chosen_device, keep_memory, milliseconds, write
 from torch import Tensor, nn
 
 from bayesdg.bayes import BayesLinear, GaussianPrior, ScaleMixturePrior
@@ -220,6 +220,7 @@ def main() -> None:
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside is not None:
+        keep_memory()
         torch.set_num_threads(arguments.threads or torch.get_num_threads())
         results = inside(chosen_device(arguments.device), json.loads(arguments.inside))
         if arguments.json:
