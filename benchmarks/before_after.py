@@ -24,13 +24,16 @@ WORK = """
 import hashlib, json, sys, time
 import torch
 from bayesdg.data import load_dataset
-from bayesdg.quickstart import quickstart_settings
+try:
+    from bayesdg.presets import small_images
+except ImportError:  # an older checkout
+    from bayesdg.quickstart import quickstart_settings as small_images
 from bayesdg.training.state import to_bytes
 from bayesdg.training.train import train
 torch.set_num_threads(1)
 dataset, found = load_dataset("rotated-digits"), {}
 for method in ("erm", "bil"):
-    settings = quickstart_settings(method).replace({"training.steps": int(sys.argv[1])})
+    settings = small_images(method=method).replace({"training.steps": int(sys.argv[1])})
     start = time.process_time()
     run = train(dataset, settings)
     seconds = time.process_time() - start

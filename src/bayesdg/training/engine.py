@@ -87,7 +87,7 @@ class Engine:
             with warnings.catch_warnings(action="ignore"):  # torch 2.15 renames broadcast_buffers
                 self._forward = self._fabric.strategy.setup_module(self._forward)
 
-    def compile(self, learner: Learner, num_sizes: int) -> None:
+    def compile(self, learner: Learner, num_sizes: float) -> None:
         """Compile what is heavy, if the settings ask for it.
 
         Convolutions of a fixed size are quicker than those of any size, and take as long to

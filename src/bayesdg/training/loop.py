@@ -7,6 +7,7 @@ device alone; what came of it is read now and then.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -73,7 +74,9 @@ def fit(
     def is_due(every: int) -> bool:
         return progress.step % every == 0 or progress.step == plan.steps
 
-    engine.compile(state.learner, num_sizes=len(sampler.sizes))
+    # By domain, the parts of a pooled batch have any size.
+    varied = settings.model.batch_norm == "by-domain"
+    engine.compile(state.learner, num_sizes=math.inf if varied else len(sampler.sizes))
     if progress.cut_short:  # by a signal: the look at the last step is still to be taken
         if keeper.unjudged is not None:
             judge.look(state, keeper.unjudged)
