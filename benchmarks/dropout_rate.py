@@ -18,7 +18,7 @@ from statistics import mean
 import torch
 
 from bayesdg.data import DomainDataset, load_dataset
-from bayesdg.quickstart import quickstart_settings
+from bayesdg.presets import small_images
 from bayesdg.training.judge import validate
 from bayesdg.training.train import train
 
@@ -29,7 +29,7 @@ RATES, SEEDS = (0.1, 0.2, 0.5), (0, 1, 2)
 def held_out(dataset: DomainDataset, rate: float, seed: int) -> dict[str, float]:
     """Metrics on validation images of domains that were not trained on."""
     changes = {"model.dropout": rate, "training.evaluate_target": "never"}
-    settings = quickstart_settings("dropout", seed).replace(changes)
+    settings = small_images("default", "dropout", seed).replace(changes)
     run = train(dataset, settings, HELD_OUT)
     val = {name: dataset.domains[name].val for name in HELD_OUT}
     found = validate(run.learner, val, settings.prediction.draws) or {}

@@ -22,7 +22,7 @@ from measuring import about, write
 from PIL import Image
 
 from bayesdg.data import load_dataset
-from bayesdg.quickstart import quickstart_settings
+from bayesdg.presets import small_images
 from bayesdg.training.train import train
 
 # File systems allow some 65,000 links to a file.
@@ -69,7 +69,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     with tempfile.TemporaryDirectory() as place:
-        settings = quickstart_settings("bil").replace(
+        settings = small_images("default", "bil").replace(
             {"training.steps": 5, "training.evaluate_target": "never"}
         )
         run = train(load_dataset("rotated-digits"), settings, out=Path(place) / "runs")

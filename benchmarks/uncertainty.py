@@ -24,7 +24,7 @@ from measuring import about, write
 
 from bayesdg.data import DomainDataset, load_dataset
 from bayesdg.data.elsewhere import images_elsewhere
-from bayesdg.quickstart import quickstart_settings
+from bayesdg.presets import small_images
 from bayesdg.tables import Cell
 from bayesdg.training.train import train
 
@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 def judged(dataset: DomainDataset, method: str, seed: int, runs: Path) -> dict[str, Any]:
     """One run, trained or found, calibrated and evaluated: everything in its records."""
-    run = train(dataset, quickstart_settings(method, seed), out=runs)
+    run = train(dataset, small_images("default", method, seed), out=runs)
     fit = run.calibrate(dataset, conformal=0.9, coverage=0.9)
     other = OTHER[dataset.name]
     images, _ = images_elsewhere(other, run.frame, run.settings.data, domains=run.task.sources)

@@ -192,11 +192,11 @@ def test_the_command_writes_beside_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bayesdg.data import load_dataset
-    from bayesdg.quickstart import quickstart_settings
+    from bayesdg.presets import small_images
 
     values = {"training.steps": 2, "training.evaluate_target": "never", "prediction.draws": 6}
     dataset = load_dataset("rotated-digits")
-    run = train(dataset, quickstart_settings("bil").replace(values), out=tmp_path)
+    run = train(dataset, small_images("default", "bil").replace(values), out=tmp_path)
     assert run.path is not None
     assert main(["export", str(run.path)]) == 0
     out = capsys.readouterr().out
