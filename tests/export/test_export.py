@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bayesdg.cli import main
 from bayesdg.data import DomainDataset
 from bayesdg.errors import NumericError, UsageError
 from bayesdg.evaluate.predict import predict_images
+from bayesdg.evaluate.recalibration import Recalibration, Rejecting
 from bayesdg.export import export
 from bayesdg.export.export import as_floats, export_run
 from bayesdg.export.formats import FORMATS
@@ -96,6 +98,7 @@ def test_the_onnx_file_says_what_it_is_and_has_the_backbone_once(
     assert json.loads(about["classes"]) == ["low", "mean", "high"]
     assert json.loads(about["image_shape"]) == [1, 8, 8]
     assert json.loads(about["draws"]) == 20
+    assert json.loads(about["temperature"]) is None
     assert about["bayesdg_version"] == "0.1.0"
     assert "float32 in 0..1" in about["input"]
     assert str(tmp_path) not in str(about)
@@ -117,6 +120,36 @@ def test_torch_files_answer_as_the_run_does(make_run: Callable[[str], Run], tmp_
     answers = program.module()(IMAGES)
     assert_same_answers(dict(zip(OUTPUTS, map(np.asarray, answers), strict=True)), run)
     assert json.loads(extra["bayesdg.json"])["classes"] == ["low", "mean", "high"]
+
+
+def test_a_file_of_a_calibrated_run_has_its_temperature_and_tells_its_thresholds(
+    make_run: Callable[[str], Run], tmp_path: Path
+) -> None:
+    """By hand from the file of the same run without: p^(1/T), scaled to sum to 1."""
+    run = make_run("bil")
+    rejecting = Rejecting(score="entropy", threshold=0.5, wanted="risk 0.1", coverage=0.8, risk=0.1)
+    fit = Recalibration(
+        weights="", draws=4, domains=("near",), num_images=9, temperature=0.5, rejection=rejecting
+    )
+    calibrated = replace(run, recalibration=fit)
+    export_run(run, tmp_path / "raw.pt2", "torch")
+    done = export_run(calibrated, tmp_path / "run.pt2", "torch")
+    extra = {"bayesdg.json": ""}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        raw = torch.export.load(tmp_path / "raw.pt2").module()(IMAGES)
+        found = torch.export.load(done.path, extra_files=extra).module()(IMAGES)
+    sharper = raw[0] ** 2 / (raw[0] ** 2).sum(-1, keepdim=True)
+    torch.testing.assert_close(found[0], sharper)
+    for plain, other in zip(raw[1:], found[1:], strict=True):
+        torch.testing.assert_close(plain, other)
+    assert_same_answers(dict(zip(OUTPUTS, map(np.asarray, found), strict=True)), calibrated)
+    about = json.loads(extra["bayesdg.json"])
+    assert about["temperature"] == 0.5
+    assert about["rejection"] == rejecting.model_dump()
+    assert "sets" not in about
+    with pytest.raises(UsageError, match="recalibrated for 4 draws, not for 3"):
+        export_run(calibrated, tmp_path / "other.pt2", "torch", draws=3)
 
 
 def test_the_run_itself_is_left_as_it_was(make_run: Callable[[str], Run], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bayesdg.cli.data import AsJson, bar
-from bayesdg.cli.stored import Device, Draws, RunFolder, stored_run
+from bayesdg.cli.stored import Device, Draws, Raw, RunFolder, stored_run
 from bayesdg.cli.terminal import check_folder, messages
 from bayesdg.data.tree import SUFFIXES, shown
 from bayesdg.errors import DataError, UsageError
@@ -46,7 +46,7 @@ def predict(
             show_default="entropy",
         ),
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Without what was calibrated.")] = False,
+    raw: Raw = False,
     device: Device = "auto",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Pictures at a time.")] = None,
 ) -> None:

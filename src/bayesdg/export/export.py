@@ -1,5 +1,8 @@
 """From a run to one file that answers as the run does, or to no file at all.
 
+As the run does: with the temperature of its recalibration, if it has one, and for the draws that
+this was fitted for. Thresholds of sets and of rejection are told in the file, for who applies them.
+
 The file is asked about images, random and real, before it gets its name; answers that differ from
 the run's by more than TOLERANCE are an error.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,7 @@ from torch import Tensor
 from bayesdg import __version__
 from bayesdg.errors import NumericError, UsageError
 from bayesdg.evaluate.arrays import Floats
-from bayesdg.evaluate.predict import Predictions, predict_images
+from bayesdg.evaluate.predict import Predictions
 from bayesdg.export.formats import FORMATS, About, Answers, traced
 from bayesdg.export.frozen import OUTPUTS, Frozen
 from bayesdg.extras import need
@@ -63,16 +66,18 @@ def export_run(
         run: Trained.
         path: Of the file; its suffix is the format's.
         format: A name in FORMATS.
-        draws: In the bank; as in the settings by default. An ensemble has its members.
+        draws: In the bank; as in `Run.predict` by default. An ensemble has its members.
         real: (n, C, H, W) images to ask the file about, beside random ones.
     """
     kind, path = choose("format", format, FORMATS), Path(path)
     if path.suffix != kind.suffix:
         raise UsageError(f"{path}: the name of a {format} file ends in {kind.suffix}")
     need("export", *kind.needs)
-    draws = run.settings.prediction.draws if draws is None else draws
-    draws = run.learner.num_draws(draws)
-    frozen = Frozen(copy.deepcopy(run.learner).cpu(), draws)
+    draws = run.used_draws(draws, run.recalibration)
+    # Where the file will be computed, and where its draws are those of the run.
+    run = replace(run, learner=copy.deepcopy(run.learner).cpu())
+    temperature = run.recalibration.temperature if run.recalibration else None
+    frozen = Frozen(copy.deepcopy(run.learner), draws, temperature)
     _check_size(frozen, draws)
     # Beside its place, so that it can be renamed; torch insists on the suffix.
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
@@ -117,7 +122,16 @@ def _about(run: Run, draws: int) -> About:
         "image_shape": list(run.task.image_shape),
         "input": "images (n, channels, height, width), float32 in 0..1, not normalised",
         "draws": draws,
+        **_recalibration(run),
     }
+
+
+def _recalibration(run: Run) -> About:
+    """What was applied, and what is left to whoever reads the answers."""
+    if run.recalibration is None:
+        return {"temperature": None}
+    found = run.recalibration.model_dump(mode="json", include={"temperature", "sets", "rejection"})
+    return {name: value for name, value in found.items() if value or name == "temperature"}
 
 
 def _check_size(frozen: Frozen, draws: int) -> None:
@@ -133,7 +147,7 @@ def _check_size(frozen: Frozen, draws: int) -> None:
 
 def _difference(run: Run, answers: Answers, images: Tensor, draws: int) -> float:
     """The largest one to the run's own predictions, over images and outputs."""
-    expected = predict_images(run.learner, images, draws, keep_draws=True)
+    expected = run.predict(images, draws, keep_draws=True)
     found = dict(zip(OUTPUTS, answers(images), strict=True))
     worst = 0.0
     for name, values in found.items():

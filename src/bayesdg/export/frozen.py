@@ -17,15 +17,21 @@ OUTPUTS = ("probabilities", "entropy", "aleatoric", "epistemic", "variation_rati
 
 
 class Frozen(nn.Module):
-    """(n, C, H, W) float32 pixels in 0..1 -> OUTPUTS, as in `Predictions`, in float32."""
+    """(n, C, H, W) float32 pixels in 0..1 -> OUTPUTS, as in `Predictions`, in float32.
 
-    def __init__(self, learner: Learner, draws: int) -> None:
+    Probabilities are after the temperature, where there is one.
+    """
+
+    def __init__(self, learner: Learner, draws: int, temperature: float | None = None) -> None:
         super().__init__()
         self.learner = learner.eval().requires_grad_(False)
         self.bank = learner.draw(draws, prediction_generator("cpu"))
+        self.temperature = temperature
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """OUTPUTS, in order."""
         log_p = self.learner.answer(images, self.bank).logits.float().log_softmax(-1)
         mean, *uncertainties = moments_over_draws(log_p)
+        if self.temperature is not None:
+            mean = (mean / self.temperature).log_softmax(-1)
         return (mean.exp(), *uncertainties)
