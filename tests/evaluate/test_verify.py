@@ -9,11 +9,13 @@ import pytest
 
 from bayesdg.cli import main
 from bayesdg.data import DomainDataset
+from bayesdg.evaluate.recalibration import FILE
 from bayesdg.evaluate.stored import predictions_path, read_predictions, write_predictions
 from bayesdg.evaluate.verify import verify
 from bayesdg.settings import Settings
 from bayesdg.stored_runs import read_run
 from bayesdg.training.about import RECORDS
+from bayesdg.training.run import load_run
 from bayesdg.training.train import train
 
 
@@ -85,6 +87,33 @@ def test_a_prediction_that_was_altered_is_found(run: Path) -> None:
     part.log_probabilities[:, :] = np.log(np.float32(1 / 3))
     write_predictions(path, [part])
     assert any(text.startswith("nll of far, ") for text in verify(read_run(run)).problems)
+
+
+def test_figures_after_a_recalibration_are_recomputed_by_what_the_run_has_now(
+    run: Path, tiny_dataset: DomainDataset
+) -> None:
+    hidden = tiny_dataset.hiding(["high"])
+    before = verify(read_run(run)).num_exact
+    trained = load_run(run)
+    trained.calibrate(hidden, temperature=False, conformal=0.6, coverage=0.5)
+    trained.evaluate(hidden)
+    verdict = verify(read_run(run))
+    added = sum(len(result.recalibrated or {}) for result in trained.results)
+    assert added
+    assert (verdict.num_exact, verdict.problems) == (before + added, ())
+    # What was recorded is of the calibration before; then there is none.
+    whole = json.loads((run / FILE).read_text())
+    whole["rejection"]["threshold"] = -1.0
+    (run / FILE).write_text(json.dumps(whole))
+    problems = verify(read_run(run)).problems
+    assert any("recalibrated accepted of far, target, test, 4 draws: " in text for text in problems)
+    assert all("with recalibration.json" in text or "does not give" in text for text in problems)
+    (run / FILE).write_text("{}")
+    assert "recalibration.json is damaged" in verify(read_run(run)).problems[0]
+    (run / FILE).unlink()
+    verdict = verify(read_run(run))
+    assert len(verdict.problems) == added
+    assert all(text.endswith("bayesdg evaluate renews it") for text in verdict.problems)
 
 
 def test_a_figure_that_predictions_do_not_have_is_named(run: Path) -> None:

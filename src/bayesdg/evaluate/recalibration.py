@@ -185,8 +185,8 @@ def write_recalibration(run: Path, found: Recalibration) -> None:
     write_text(run / FILE, found.model_dump_json(indent=2) + "\n")
 
 
-def read_recalibration(run: Path, weights: str) -> Recalibration | None:
-    """What a run's folder has, None if nothing; it has to be of the weights with this sha256."""
+def read_recalibration(run: Path, weights: str | None = None) -> Recalibration | None:
+    """What a run's folder has, None if nothing; of weights with this sha256, if it is given."""
     path = run / FILE
     remedy = f"bayesdg calibrate {run} fits it anew, or remove it"
     try:
@@ -199,6 +199,6 @@ def read_recalibration(run: Path, weights: str) -> Recalibration | None:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise StoredRunError(f"{path} is damaged: {where}: {first['msg']}; {remedy}") from None
-    if found.weights != weights:
+    if weights is not None and found.weights != weights:
         raise StoredRunError(f"{path} was fitted for other weights; {remedy}")
     return found

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bayesdg.errors import BayesdgError, StoredRunError
+from bayesdg.evaluate.recalibration import FILE, Recalibration, read_recalibration
 from bayesdg.evaluate.scoring import detections, part_metrics
 from bayesdg.evaluate.stored import PredictedPart, predictions_path, read_predictions
 from bayesdg.records import DetectionRecord, ResultRecord
@@ -16,6 +17,8 @@ from bayesdg.stored_runs import StoredRun
 
 # A figure of single-precision predictions may be off by so much of itself on another processor.
 ROUNDING = float(np.finfo(np.float32).eps) * 8
+# Before the names of figures after a recalibration.
+RECALIBRATED = "recalibrated "
 Reported: TypeAlias = ResultRecord | DetectionRecord
 
 
@@ -35,10 +38,19 @@ class Verdict:
 
 
 def verify(run: StoredRun) -> Verdict:
-    """Compute every figure that was reported anew, from the predictions beside it."""
+    """Compute every figure that was reported anew, from the predictions beside it.
+
+    Those after a recalibration by what the run has now: of an earlier one they are not confirmed.
+    """
     reported = [r for r in run.records if isinstance(r, ResultRecord | DetectionRecord)]
     num_exact = num_rounded = 0
     problems: list[str] = []
+    fit = None
+    try:
+        if any(isinstance(record, ResultRecord) and record.recalibrated for record in reported):
+            fit = read_recalibration(run.path)
+    except BayesdgError as error:
+        problems.append(str(error))
     for draws in sorted({record.draws for record in reported}):
         records = [record for record in reported if record.draws == draws]
         path = predictions_path(run.path, draws)
@@ -46,7 +58,8 @@ def verify(run: StoredRun) -> Verdict:
             problems.append(f"no {path.relative_to(run.path)}: {_count(records)} not verified")
             continue
         try:
-            found = recomputed(read_predictions(path))
+            fits = fit is not None and fit.draws == draws
+            found = recomputed(read_predictions(path), fit if fits else None)
         except BayesdgError as error:
             problems.append(f"{error}: {_count(records)} not verified")
             continue
@@ -56,14 +69,21 @@ def verify(run: StoredRun) -> Verdict:
             elif now is not None and abs(was - now) <= ROUNDING * max(abs(was), abs(now)):
                 num_rounded += 1
             else:
-                problems.append(
-                    f"{name}, {draws} draws: recorded {was!r}, "
-                    + ("the predictions do not have it" if now is None else f"recomputed {now!r}")
-                )
+                problems.append(f"{name}, {draws} draws: recorded {was!r}, {_instead(name, now)}")
     return Verdict(num_exact, num_rounded, tuple(problems))
 
 
-def recomputed(parts: Sequence[PredictedPart]) -> dict[tuple[str, ...], dict[str, float]]:
+def _instead(name: str, now: float | None) -> str:
+    """What there is in place of a figure that was recorded."""
+    if not name.startswith(RECALIBRATED):
+        return "the predictions do not have it" if now is None else f"recomputed {now!r}"
+    found = f"{FILE} does not give it" if now is None else f"with {FILE} {now!r}"
+    return f"{found}; bayesdg evaluate renews it"
+
+
+def recomputed(
+    parts: Sequence[PredictedPart], recalibration: Recalibration | None = None
+) -> dict[tuple[str, ...], dict[str, float]]:
     """All figures that the predictions of one number of draws give, by what they are about."""
     found: dict[tuple[str, ...], dict[str, float]] = {}
     unknown = {part.key.domain: len(part) for part in parts if part.key.part == "unknown"}
@@ -71,7 +91,10 @@ def recomputed(parts: Sequence[PredictedPart]) -> dict[tuple[str, ...], dict[str
         key = part.key
         if key.role != "other" and key.part != "unknown":
             counts = {"images": len(part), "excluded images": unknown.get(key.domain, 0)}
-            found[key.domain, key.role, key.part] = {**counts, **part_metrics(part)}
+            after = recalibration.metrics(part) if recalibration else {}
+            found[key.domain, key.role, key.part] = {
+                **counts, **part_metrics(part), **_renamed(after)
+            }  # fmt: skip
     for each in detections(parts):
         counts = {"positive images": each.num_positive, "negative images": each.num_negative}
         found[each.domain, each.task, each.score] = {**counts, **each.metrics}
@@ -97,9 +120,13 @@ def _about(record: Reported) -> tuple[str, ...]:
 def _figures(record: Reported) -> dict[str, float]:
     if isinstance(record, ResultRecord):
         counts = {"images": record.num_images, "excluded images": record.num_excluded}
-    else:
-        counts = {"positive images": record.num_positive, "negative images": record.num_negative}
+        return {**counts, **record.metrics, **_renamed(record.recalibrated or {})}
+    counts = {"positive images": record.num_positive, "negative images": record.num_negative}
     return {**counts, **record.metrics}
+
+
+def _renamed(recalibrated: Mapping[str, float]) -> dict[str, float]:
+    return {RECALIBRATED + name: value for name, value in recalibrated.items()}
 
 
 def _count(records: Sequence[Reported]) -> str:
