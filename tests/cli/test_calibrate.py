@@ -53,6 +53,10 @@ def test_an_evaluation_shows_it_beside_the_metrics_in_80_columns(
     assert max(map(len, out.splitlines())) <= 80
     for expected in ("worst domain:", "in set", "accept", "AUROC", "bootstrap", "unknown"):
         assert expected in out
+    twins = [pictures.parent / domain / "dog" for domain in ("art", "photo")]
+    _, out, _ = bayesdg("evaluate", run, "--json", "--ood", twins[0], "--ood", twins[1])
+    unknown = {d["domain"] for d in json.loads(out)["detections"] if d["task"] == "unknown"}
+    assert unknown == {"dog", str(twins[1])}
     _, out, _ = bayesdg("evaluate", run, "--json")
     content = json.loads(out)
     assert [r["domain"] for r in content["results"]] == ["art", "photo", "sketch"]

@@ -175,6 +175,7 @@ def test_without_the_data_there_are_rows_but_no_picture(
     [
         (["--draws", "7"], "no predictions of 7 draws", 2),
         (["--domain", "thre"], "unknown domain 'thre'", 2),
+        (["--out", "failures.jpg"], "failures.jpg: pictures are written as a PNG", 2),
         (["--num", "0"], "Invalid value for '--num'", 2),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,7 +54,10 @@ def evaluate(
             markup=False,
         )
     dataset = dataset_of(found, data, root)
-    others = dict(_elsewhere(found, name, root) for name in ood or ())
+    others: dict[str, Images] = {}
+    for name in ood or ():
+        short, images = _elsewhere(found, name, root, others)
+        others[short] = images
     with held(found), messages.status("evaluating"):
         results = found.evaluate(dataset, used, others)
     # Those of earlier evaluations stay in the records.
@@ -81,8 +85,10 @@ def evaluate(
     typer.echo(f"kept in {found.path}")
 
 
-def _elsewhere(run: Run, name: str, root: Path | None) -> tuple[str, Images]:
-    """A name for what --ood gives, and its images."""
+def _elsewhere(
+    run: Run, name: str, root: Path | None, taken: Collection[str]
+) -> tuple[str, Images]:
+    """A name for what --ood gives, which is none of those taken, and its images."""
     from bayesdg.data.elsewhere import images_elsewhere
 
     if name == run.task.dataset:
@@ -94,8 +100,8 @@ def _elsewhere(run: Run, name: str, root: Path | None) -> tuple[str, Images]:
     for path, reason in skipped.items():
         messages.print(f"note: left out {path}: {reason}", markup=False, soft_wrap=True)
     short = shown(expanded(name).name)
-    domains = {*run.task.sources, *run.task.targets}
-    return shown(name) if not short or short in domains else short, images
+    taken = {*run.task.sources, *run.task.targets, *taken}
+    return shown(name) if not short or short in taken else short, images
 
 
 def _intervals(run: Run, draws: int) -> dict[str, dict[str, Interval]]:

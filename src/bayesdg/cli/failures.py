@@ -14,7 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from bayesdg.cli.data import AsJson, Root, bar
-from bayesdg.cli.terminal import console, messages
+from bayesdg.cli.stored import Data, RunFolder
+from bayesdg.cli.terminal import check_folder, console, messages
+from bayesdg.data.known import expanded
 from bayesdg.errors import BayesdgError, StoredRunError, UsageError
 from bayesdg.names import choose
 
@@ -27,23 +29,26 @@ if TYPE_CHECKING:
 
 
 def failures(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was evaluated.")],
+    run: RunFolder,
     num: Annotated[int, typer.Option(min=1, max=100, help="Images of each kind per domain.")] = 8,
     domain: Annotated[list[str] | None, typer.Option(help="Only this domain; repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="A PNG to write, with the pictures.")] = None,
     draws: Annotated[
         int | None, typer.Option(min=0, help="Of which predictions; the most draws without.")
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Where the data set lies now, if it was moved.")
-    ] = None,
+    data: Data = None,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the most confident mistakes and the least sure answers of every domain."""
+    """Show the most confident mistakes and the least sure answers of an evaluated run's domains."""
     from bayesdg.evaluate.failures import failures as find
     from bayesdg.training.about import read_about, read_settings
 
+    run = expanded(run)
+    if out is not None:
+        if out.suffix.lower() != ".png" or out.is_dir():
+            raise UsageError(f"--out {out}: pictures are written as a PNG; end its name in .png")
+        check_folder(out.parent)
     task, settings = read_about(run).task, read_settings(run)
     parts = stored_parts(run, draws, domain)
     found = find(parts, num)
@@ -57,7 +62,6 @@ def failures(
         messages.print(f"no file names: {error}", markup=False, soft_wrap=True)
         images = {}
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         gallery(found, images, task.classes).save(out, format="PNG")
     rows = [_row(failure, images, task.classes) for failure in found]
     if as_json:

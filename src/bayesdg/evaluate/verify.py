@@ -63,22 +63,23 @@ def verify(run: StoredRun) -> Verdict:
         except BayesdgError as error:
             problems.append(f"{error}: {_count(records)} not verified")
             continue
+        after: list[str] = []
         for name, was, now in _pairs(records, found):
             if now is not None and was == now:
                 num_exact += 1
             elif now is not None and abs(was - now) <= ROUNDING * max(abs(was), abs(now)):
                 num_rounded += 1
             else:
-                problems.append(f"{name}, {draws} draws: recorded {was!r}, {_instead(name, now)}")
+                problem = f"{name}, {draws} draws: recorded {was!r}, " + (
+                    "the predictions do not have it" if now is None else f"recomputed {now!r}"
+                )
+                (after if name.startswith(RECALIBRATED) else problems).append(problem)
+        if after:  # all at once, where it was fitted anew since
+            problems.append(
+                f"{len(after):,} figures are not what {FILE} gives, such as {after[0]}; after "
+                "another bayesdg calibrate, bayesdg evaluate renews them"
+            )
     return Verdict(num_exact, num_rounded, tuple(problems))
-
-
-def _instead(name: str, now: float | None) -> str:
-    """What there is in place of a figure that was recorded."""
-    if not name.startswith(RECALIBRATED):
-        return "the predictions do not have it" if now is None else f"recomputed {now!r}"
-    found = f"{FILE} does not give it" if now is None else f"with {FILE} {now!r}"
-    return f"{found}; bayesdg evaluate renews it"
 
 
 def recomputed(
