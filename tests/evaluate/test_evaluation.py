@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from bayesdg.data import DomainDataset
+from bayesdg.evaluate.evaluation import Evaluation
 from bayesdg.evaluate.scoring import detections, part_metrics
 from bayesdg.evaluate.stored import predictions_path, read_predictions
 from bayesdg.records import DetectionRecord, ResultRecord, read_records
@@ -56,6 +57,40 @@ def test_a_hidden_class_is_unknown_on_every_domain_and_never_trained_on(
     far = [d for d in run.detections if (d.task, d.domain) == ("unknown", "far")]
     assert {(d.num_positive, d.num_negative) for d in far} == {(3, 6)}
     assert len(far) == 5
+
+
+def test_who_forgets_to_hide_the_class_again_gets_the_same_figures(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    """Neither the density nor a recalibration sees images of a class that was not trained on."""
+    hidden = tiny_dataset.hiding(["mean"])
+    run = train(hidden, tiny_settings("bil"))
+    run.evaluate(hidden)
+    before = list(run.detections)
+    run.evaluate(tiny_dataset)
+    assert run.detections == before
+    wanted = {"temperature": False, "conformal": 0.6, "coverage": 0.5}
+    assert run.calibrate(tiny_dataset, **wanted) == run.calibrate(hidden, **wanted)
+
+
+def test_the_density_is_fitted_to_features_as_they_are_asked_for(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    """Masks of dropout make features larger in the mean; that is nothing unfamiliar.
+
+    The mean squared distance of the images of the fit from their own class means is trace(C V) for
+    covariance C and precision V: at most the number of features.
+    """
+    settings = tiny_settings("dropout", {"model.equal_depth": True, "model.dropout": 0.9})
+    run = train(tiny_dataset, settings)
+    sources = {name: tiny_dataset.domains[name] for name in run.task.sources}
+    judge = Evaluation(run.learner, 3, run.task.known_classes, sources)
+    parts = [
+        judge.unknown(name, domain.train.images).scores["density"]
+        for name, domain in sources.items()
+    ]
+    width = judge.density.whiten.shape[0]
+    assert np.concatenate(parts).mean() <= width
 
 
 def test_methods_without_draws_are_evaluated_without(

@@ -71,14 +71,16 @@ class Evaluation:
     def _fit_density(self, sources: Mapping[str, Domain]) -> FeatureDensity:
         features, labels = [], []
         for domain in sources.values():
-            step = -(-len(domain.train) // MOST_FITTED)
-            rows = torch.arange(0, len(domain.train), step)
+            # Whoever brings the data set anew may have forgotten what was hidden.
+            train = domain.train.of_classes(self.known_classes.tolist())
+            rows = torch.arange(0, len(train), -(-len(train) // MOST_FITTED))
+            # With as many draws as later: masks of dropout change the mean of the features, too.
             found: Predictions = predict_images(
-                self.learner, Rows(domain.train.images, rows), draws=0, keep_features=True
+                self.learner, Rows(train.images, rows), self.draws, keep_features=True
             )
             assert found.features is not None
             features.append(found.features)
-            labels.append(domain.train.labels[rows].numpy())
+            labels.append(train.labels[rows].numpy())
         return FeatureDensity.fit(np.concatenate(features), np.concatenate(labels))
 
 

@@ -21,7 +21,8 @@ def recalibrated(
 ) -> Recalibration:
     """What is wanted, fitted to all validation images of the sources together."""
     sources, _ = chosen_domains(dataset, task)
-    used = {name: domain.val for name, domain in sources.items() if len(domain.val)}
+    known = {name: domain.val.of_classes(task.known_classes) for name, domain in sources.items()}
+    used = {name: images for name, images in known.items() if len(images)}
     if not used:
         raise DataError(f"no validation images in {', '.join(sources)}: nothing to fit to")
     parts = [predict_images(learner, images.images, draws) for images in used.values()]
