@@ -162,6 +162,17 @@ def test_pictures_are_rejected_above_a_threshold(run: Path, zoo: Path, bayesdg: 
         assert ("1 rejected" in err) == (decision == "reject")
         _, out, err = bayesdg(*arguments, threshold, "--reject-by", "epistemic")
         assert rows_of(out)["plain.jpg"]["decision"] == decision
+        assert "energy" not in out
+
+
+def test_an_uncertainty_that_decides_is_a_column(run: Path, zoo: Path, bayesdg: Bayesdg) -> None:
+    energy = load_run(run).predict(zoo / "plain.jpg").energy[0]
+    for threshold, decision in ((energy - 0.01, "reject"), (energy + 0.01, "accept")):
+        _, out, _ = bayesdg("predict", run, zoo / "plain.jpg", "--reject-by", "energy",
+                            "--reject-above", threshold)  # fmt: skip
+        row = rows_of(out)["plain.jpg"]
+        assert row["decision"] == decision
+        assert float(row["energy"]) == pytest.approx(energy, rel=1e-5)
 
 
 def test_nothing_that_can_be_read_is_exit_code_3_and_the_rows_are_there(

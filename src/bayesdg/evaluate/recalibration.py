@@ -139,8 +139,9 @@ def fitted(
 ) -> tuple[float | None, Sets | None, Rejecting | None]:
     """Temperature, sets and rejection, each if it is wanted.
 
-    All are fitted to the same images. That is sound for three numbers on hundreds of images; sets
-    at a tempered probability are exact only up to the one number that the temperature is.
+    All are fitted to the same images, which have chosen the step of training, too. For few numbers
+    on hundreds of images that matters little, but the promise of the sets is exact only for images
+    that decided nothing before.
 
     Args:
         log_probabilities: (n, K).

@@ -59,6 +59,8 @@ class Form:
         found: dict[str, Kind] = {"path": "text", "class": "text", "probability": "number"}
         found |= dict.fromkeys(UNCERTAINTIES, "number")
         found |= {"decision": "text", "error": "text"}
+        if self.reject is not None and self.reject[0] not in found:
+            found[self.reject[0]] = "number"  # a decision that nobody can follow is none
         for rank in range(2, self.num_top + 1):
             found |= {f"class_{rank}": "text", f"probability_{rank}": "number"}
         if self.set_threshold is not None:
@@ -94,6 +96,7 @@ class Form:
                 cells[name] = _rounded(getattr(found, name)[i])
             if self.reject is not None:
                 score, threshold = self.reject
+                cells[score] = _rounded(getattr(found, score)[i])
                 accepted = getattr(found, score)[i] <= threshold
                 cells["decision"] = "accept" if accepted else "reject"
             if sets is not None:

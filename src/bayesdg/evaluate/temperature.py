@@ -54,7 +54,7 @@ def best_temperature(log_probabilities: Floats, labels: Integers) -> float:
     if correct.all():
         raise DataError(
             f"all {len(labels)} images are classified right: the lower the temperature, the better "
-            "it looks. More or harder validation images are needed"
+            "it looks. More or harder validation images are needed; the rest can be fitted without"
         )
     low, high = 1 / HIGHEST, 1 / LOWEST
     if _slope(log_probabilities, labels, low) >= 0:
