@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from bayesdg.evaluate.scoring import Detection, detections, part_metrics
+from bayesdg.evaluate.scoring import Detection, detections, part_intervals, part_metrics
 from bayesdg.evaluate.stored import SCORES, PartKey, PredictedPart
 
 RNG = np.random.default_rng(0)
@@ -81,3 +81,12 @@ def test_a_score_that_one_side_lacks_and_a_task_without_positives_are_left_out()
 def test_metrics_are_those_of_the_stored_labels() -> None:
     right = (TARGET.log_probabilities.argmax(-1) == TARGET.labels).mean()
     assert part_metrics(TARGET)["accuracy"] == right
+
+
+def test_every_metric_has_an_interval_but_for_the_parts_of_the_brier_score() -> None:
+    found, metrics = part_intervals(TARGET), part_metrics(TARGET)
+    assert set(found) == {name for name in metrics if not name.startswith("brier_")}
+    assert {"coverage_at_5", "risk_at_90"} <= set(found)
+    for name, interval in found.items():
+        assert interval.value == metrics[name]
+    assert found["accuracy"].low < found["accuracy"].value < found["accuracy"].high

@@ -1,5 +1,6 @@
 """Exported files, asked by onnxruntime and torch, against the run itself."""
 
+import errno
 import json
 import sys
 import warnings
@@ -195,6 +196,11 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     assert (tmp_path / "run.pt2").read_bytes() == before
 
 
+def full(path: Path, content: bytes) -> None:
+    path.touch()
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_what_cannot_be_written_is_told_in_one_line(
     make_run: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +212,14 @@ def test_what_cannot_be_written_is_told_in_one_line(
     with monkeypatch.context() as patch:
         patch.setattr(export, "MOST_BYTES", 1000)
         with pytest.raises(UsageError, match=r"4 draws make a file .* take fewer \(--draws\)"):
+            export_run(run, tmp_path / "run.pt2", "torch")
+    (tmp_path / "a file").touch()
+    with pytest.raises(OSError, match="File exists|Not a directory"):
+        export_run(run, tmp_path / "a file" / "run.pt2", "torch")
+    (tmp_path / "a file").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left"):
             export_run(run, tmp_path / "run.pt2", "torch")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(UsageError, match=r"needs .*onnxscript.*pip install 'bayesdg\[export\]'"):

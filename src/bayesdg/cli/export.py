@@ -9,7 +9,7 @@ import typer
 
 from bayesdg.cli.data import Root
 from bayesdg.cli.stored import Data, Draws, Raw, RunFolder, dataset_of, stored_run
-from bayesdg.cli.terminal import messages
+from bayesdg.cli.terminal import check_folder, messages
 from bayesdg.errors import BayesdgError
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def export(
     need("export", *kind.needs)  # before the data are looked at
     found = stored_run(run, "cpu", raw)
     used = found.used_draws(draws, found.recalibration)
+    assert found.path is not None
+    place = out or found.path / "exported" / f"draws-{used}{kind.suffix}"
+    check_folder(place.parent)
     try:
         real = _source_images(found, data, root)
     except BayesdgError as error:
@@ -53,8 +56,6 @@ def export(
         messages.print(f"compared on random images alone: {error}", markup=False, soft_wrap=True)
         real = None
     with messages.status("exporting"):
-        assert found.path is not None
-        place = out or found.path / "exported" / f"draws-{used}{kind.suffix}"
         done = export_run(found, place, format, used, real)
     fit = found.recalibration.temperature if found.recalibration else None
     typer.echo(

@@ -198,7 +198,7 @@ def read_recalibration(run: Path, weights: str | None = None) -> Recalibration |
         raise StoredRunError(f"{path} cannot be read: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"]) or "as a whole"
         raise StoredRunError(f"{path} is damaged: {where}: {first['msg']}; {remedy}") from None
     if weights is not None and found.weights != weights:
         raise StoredRunError(f"{path} was fitted for other weights; {remedy}")

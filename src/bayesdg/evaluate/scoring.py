@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdg.evaluate.arrays import answers
+from bayesdg.evaluate.arrays import Floats, Integers, answers
 from bayesdg.evaluate.bootstrap import Interval, interval
 from bayesdg.evaluate.calibration import brier_decomposition
 from bayesdg.evaluate.detection import DETECTION
@@ -59,6 +59,19 @@ class Detection:
     metrics: dict[str, float]
 
 
+def _coverage_at_5(log_p: Floats, labels: Integers) -> float:
+    confidence, correct = answers(log_p, labels)
+    return coverage_at_risk(1 - confidence, correct, 0.05)
+
+
+def _risk_at_90(log_p: Floats, labels: Integers) -> float:
+    confidence, correct = answers(log_p, labels)
+    return risk_at_coverage(1 - confidence, correct, 0.9)
+
+
+REJECTION = {"coverage_at_5": _coverage_at_5, "risk_at_90": _risk_at_90}
+
+
 def part_metrics(part: PredictedPart) -> dict[str, float]:
     """Every metric of a part with labels; what the Brier score is made of; two thresholds.
 
@@ -69,17 +82,14 @@ def part_metrics(part: PredictedPart) -> dict[str, float]:
     found = {name: f(log_p, labels) for name, f in METRICS.items()}
     for name, value in asdict(brier_decomposition(log_p, labels)).items():
         found[f"brier_{name}"] = value
-    confidence, correct = answers(log_p, labels)
-    found["coverage_at_5"] = coverage_at_risk(1 - confidence, correct, 0.05)
-    found["risk_at_90"] = risk_at_coverage(1 - confidence, correct, 0.9)
-    return found
+    return found | {name: f(log_p, labels) for name, f in REJECTION.items()}
 
 
 def part_intervals(part: PredictedPart) -> dict[str, Interval]:
-    """95% bootstrap intervals of every metric of a part with labels."""
+    """95% bootstrap intervals of every metric of a part with labels, and of both thresholds."""
     return {
         name: interval(metric, part.log_probabilities, part.labels)
-        for name, metric in METRICS.items()
+        for name, metric in (METRICS | REJECTION).items()
     }
 
 

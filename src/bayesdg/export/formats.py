@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import warnings
 from collections.abc import Callable, Mapping
@@ -74,9 +75,11 @@ def _read_onnx(path: Path) -> Answers:
 
 
 def _write_torch(program: ExportedProgram, about: About, path: Path) -> None:
+    content = io.BytesIO()  # torch itself meets a full disk with a traceback
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.export.save(program, path, extra_files={ABOUT: json.dumps(about, indent=1)})
+        torch.export.save(program, content, extra_files={ABOUT: json.dumps(about, indent=1)})
+    path.write_bytes(content.getvalue())
 
 
 def _read_torch(path: Path) -> Answers:
