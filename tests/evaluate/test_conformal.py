@@ -67,6 +67,9 @@ def test_enough_images_of_the_fit_are_held(num: int, level: float, seed: int) ->
     sets = prediction_sets(log_p, threshold)
     assert sets.any(-1).all()
     assert sets[np.arange(num), labels].sum() >= np.ceil((num + 1) * level - 1e-9)
+    # And no lower threshold would do.
+    lower = prediction_sets(log_p, np.nextafter(threshold, -1))
+    assert lower[np.arange(num), labels].sum() < np.ceil((num + 1) * level - 1e-9)
 
 
 def test_how_many_images_are_needed_is_said() -> None:
