@@ -13,19 +13,17 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdg.cli.data import AsJson, Root, bar
-from bayesdg.cli.stored import Data, RunFolder
+from bayesdg.cli.data import AsJson, Root
+from bayesdg.cli.stored import Data, RunFolder, dataset_of
 from bayesdg.cli.terminal import check_folder, console, messages
 from bayesdg.data.known import expanded
 from bayesdg.errors import BayesdgError, StoredRunError, UsageError
 from bayesdg.names import choose
 
 if TYPE_CHECKING:
-    from bayesdg.data import DomainDataset, ImageSet
+    from bayesdg.data import ImageSet
     from bayesdg.evaluate.failures import Failure
     from bayesdg.evaluate.stored import PartKey, PredictedPart
-    from bayesdg.settings import Settings
-    from bayesdg.training.about import Task
 
 
 def failures(
@@ -42,28 +40,29 @@ def failures(
 ) -> None:
     """Show the most confident mistakes and the least sure answers of an evaluated run's domains."""
     from bayesdg.evaluate.failures import failures as find
-    from bayesdg.training.about import read_about, read_settings
+    from bayesdg.stored_runs import read_run
 
     run = expanded(run)
     if out is not None:
         if out.suffix.lower() != ".png" or out.is_dir():
             raise UsageError(f"--out {out}: pictures are written as a PNG; end its name in .png")
         check_folder(out.parent)
-    task, settings = read_about(run).task, read_settings(run)
+    stored = read_run(run)
     parts = stored_parts(run, draws, domain)
     found = find(parts, num)
     try:
         with messages.status("loading torch"):
             from bayesdg.evaluate.gallery import gallery, images_of
-        images = images_of(_dataset(data, root, task, settings), task.known_classes, parts)
+        dataset = dataset_of(stored, data, root)
+        images = images_of(dataset, stored.task.known_classes, parts)
     except BayesdgError as error:
         if out is not None or data is not None:
             raise
         messages.print(f"no file names: {error}", markup=False, soft_wrap=True)
         images = {}
     if out is not None:
-        gallery(found, images, task.classes).save(out, format="PNG")
-    rows = [_row(failure, images, task.classes) for failure in found]
+        gallery(found, images, stored.task.classes).save(out, format="PNG")
+    rows = [_row(failure, images, stored.task.classes) for failure in found]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     else:
@@ -90,13 +89,6 @@ def stored_parts(
     names = {part.key.domain: part.key.domain for part in parts}
     wanted = [choose("domain", name, names, str(run)) for name in domains or names]
     return [part for part in parts if part.key.domain in wanted]
-
-
-def _dataset(data: str | None, root: Path | None, task: Task, settings: Settings) -> DomainDataset:
-    from bayesdg.data import load_dataset
-
-    with bar("decoding") as decoding:
-        return load_dataset(data or task.place or task.dataset, root, settings.data, decoding)
 
 
 def _row(

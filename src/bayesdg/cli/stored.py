@@ -14,6 +14,7 @@ from bayesdg.errors import StoredRunError, UsageError
 
 if TYPE_CHECKING:
     from bayesdg.data import DomainDataset
+    from bayesdg.stored_runs import StoredRun
     from bayesdg.training.lock import FolderLock
     from bayesdg.training.run import Run
 
@@ -34,7 +35,7 @@ def stored_run(path: Path, device: str, raw: bool = False) -> Run:
     return load_run(path, device, raw)
 
 
-def dataset_of(run: Run, data: str | None, root: Path | None) -> DomainDataset:
+def dataset_of(run: Run | StoredRun, data: str | None, root: Path | None) -> DomainDataset:
     """The data set that a run was trained on."""
     from bayesdg.data import load_dataset
 
