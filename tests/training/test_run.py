@@ -147,3 +147,10 @@ def test_results_are_recomputable_from_the_saved_weights(
         test = tiny_dataset.domains[result.domain].test
         log_p = again.predict(test.images).log_probabilities
         assert accuracy(log_p, test.labels.numpy()) == result.metrics["accuracy"]
+
+
+def test_settings_that_speak_of_another_size_are_refused(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    with pytest.raises(UsageError, match="image_size is 32, but tiny was loaded with 8 pixels"):
+        train(tiny_dataset, tiny_settings("erm", {"data.image_size": 32}))

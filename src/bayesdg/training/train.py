@@ -12,6 +12,7 @@ import torch
 from bayesdg.data import DomainDataset, ImageSet, Split
 from bayesdg.data.contents import contents
 from bayesdg.data.known import expanded
+from bayesdg.errors import UsageError
 from bayesdg.methods.learner import build_learner
 from bayesdg.records import Record, StartRecord
 from bayesdg.settings import Settings
@@ -52,6 +53,7 @@ def train(
         on_record: Is handed each record, for a progress bar.
         signals: That are heard already; with a folder they are heard here otherwise.
     """
+    _check_size(dataset, settings)
     split = dataset.split(targets)
     task = _task(dataset, split)
     looking = settings.training.evaluate_target
@@ -115,6 +117,16 @@ def train(
 def _is_done(engine: Engine, path: Path | None) -> bool:
     """Whether the run was trained to its end; the first rank looks and tells the others."""
     return engine.any(path is not None and engine.is_first and is_finished(path))
+
+
+def _check_size(dataset: DomainDataset, settings: Settings) -> None:
+    """Settings that speak of other images than those at hand would be written beside a lie."""
+    wanted, found = settings.data.image_size, dataset.image_shape[-1]
+    if wanted not in (None, found):
+        raise UsageError(
+            f"data.image_size is {wanted}, but {dataset.name} was loaded with {found} pixels; give "
+            "the settings to both: load_dataset(..., data=settings.data)"
+        )
 
 
 def _evaluated(run: Run, dataset: DomainDataset, wanted: bool) -> Run:
