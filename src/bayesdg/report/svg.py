@@ -7,7 +7,6 @@ takes the colour of the page's text: it shows in dark mode, too.
 from __future__ import annotations
 
 import re
-from itertools import count
 
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
@@ -18,6 +17,8 @@ from bayesdg.report.style import INK, as_page_svg
 FONT = re.compile(r"(?:italic )?(?:bold |\d+ )?([\d.]+)px")
 IDENTIFIER = re.compile(r'(\bid="|url\(#|href="#)')
 DIGITS = re.compile(r"(\d+\.\d{2})\d+")
+# Neither < nor > is written within one but for its ends.
+TAG = re.compile(r"<[^>]*>")
 
 
 def inline(figure: Figure, title: str, prefix: str) -> Markup:
@@ -33,15 +34,19 @@ def inline(figure: Figure, title: str, prefix: str) -> Markup:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
     text = re.sub(r"<style.*?</style>", "", text, flags=re.S)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
-    text = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), text)
-    text = IDENTIFIER.sub(rf"\g<1>{prefix}-", text)
-    text = DIGITS.sub(r"\1", text)
+    text = TAG.sub(lambda tag: _for_page(tag[0], prefix), text)
     text = re.sub(r">\s+<", "><", text)
     head = re.search(r'viewBox="[^"]*"', text)
     body = text[text.index(">") + 1 :]
     box = head[0] if head else ""
     # The content is matplotlib's, which escapes every text it writes.
     return Markup(f'<svg class="figure" role="img" aria-label="{escape(title)}" {box}>{body}')
+
+
+def _for_page(tag: str, prefix: str) -> str:
+    """A tag with shorter numbers; what stands between tags, such as 0.125 at an axis, is left."""
+    tag = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), tag)
+    return DIGITS.sub(r"\1", IDENTIFIER.sub(rf"\g<1>{prefix}-", tag))
 
 
 def _attributes(style: str) -> str:
@@ -56,8 +61,3 @@ def _attributes(style: str) -> str:
             value = "currentColor" if value.lower() == INK else value
             written.append(f' {name}="{value}"')
     return "".join(written)
-
-
-def prefixes() -> count[int]:
-    """Numbers for the pictures of one page."""
-    return count(1)
