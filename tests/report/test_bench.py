@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bayesdg.errors import StoredRunError
-from bayesdg.report.bench import bench_figure, bench_sections, drawn, kind_of
+from bayesdg.report.bench import bench_figure, bench_sections, figure_of, kind_of, shown_in
 from bayesdg.report.comparison import half_width
 from bayesdg.report.page import Page, to_html
 from bayesdg.tables.build import tables_of
@@ -26,8 +26,7 @@ def ablation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_bars_are_the_means_of_the_table_beside_the_papers(ablation: Path) -> None:
     (table,) = tables_of(ablation)[0]
     assert kind_of(table) == "ablation"
-    figure = drawn("ablation", [table])
-    assert figure is not None
+    figure = figure_of(shown_in("ablation", table))
     ours, printed = figure.axes[0].lines
     mean = table.columns[-1]
     cells = [table.cells[line, mean] for line in table.lines]
@@ -67,7 +66,7 @@ def test_what_hinders_a_table_is_on_the_page(tmp_path: Path) -> None:
 
 def test_a_figure_without_runs_of_its_kind_is_one_line(ablation: Path) -> None:
     with pytest.raises(StoredRunError, match="no runs for the figure sensitivity"):
-        bench_figure([ablation], "sensitivity", None, "accuracy")
+        bench_figure([ablation], "sensitivity", None, None)
 
 
 def planned(out: Path, plan: str, jobs: list[dict[str, object]]) -> None:
@@ -91,7 +90,7 @@ def test_a_sensitivity_curve_goes_through_the_cells(tmp_path: Path) -> None:
         )
         jobs.append(job(folder, f"lambda_phi {value:g}"))
     planned(tmp_path, "sensitivity", jobs)
-    figure = bench_figure([tmp_path], "sensitivity", None, "accuracy")
+    figure = bench_figure([tmp_path], "sensitivity", None, None)
     (axis,) = figure.axes
     assert axis.get_xlabel() == "λ of φ"
     assert axis.get_xscale() == "log"
@@ -124,8 +123,69 @@ def test_costs_are_drawn_over_the_number_of_draws(tmp_path: Path) -> None:
             )  # fmt: skip
     planned(tmp_path, "cost", jobs)
     ready_run(tmp_path / "runs", with_features=False)
-    figure = bench_figure([tmp_path], "cost", "cost", "accuracy")
+    figure = bench_figure([tmp_path], "cost", "cost", None)
     first = figure.axes[0]
     assert [line.get_label() for line in first.lines] == ["c paired", "j paired"]
     assert list(first.lines[1].get_xdata()) == [10, 20]
     assert list(first.lines[1].get_ydata()) == pytest.approx([20, 40])  # millions more than c
+
+
+DRAWS = (0, 2, 10)
+
+
+def drawn_run(out: Path, method: str, seed: int) -> Path:
+    """A run that was tested under several numbers of draws: accuracy 0.5 to 0.6, 1 to 11 ms."""
+    folder = ready_run(out, method, seed, with_features=False)
+    tests = [
+        {
+            "draws": draws, "domain": "sketch", "num_images": 40, "seconds": 0.04 * (1 + draws),
+            "metrics": {"accuracy": 0.5 + draws / 100 + 0.02 * seed, "ece": 0.1, "nll": 1.5},
+        }
+        for draws in DRAWS
+    ]  # fmt: skip
+    (folder / "draws.json").write_text(json.dumps({"tests": tests}))
+    return folder
+
+
+def test_draws_have_a_panel_for_each_metric_in_its_own_unit(tmp_path: Path) -> None:
+    folders = [drawn_run(tmp_path / "runs", method, seed) for method in "bj" for seed in (0, 1)]
+    planned(tmp_path, "draws", [job(folder, test_draws=list(DRAWS)) for folder in folders])
+    figure = bench_figure([tmp_path], "draws", None, None)
+    labels = [axis.get_ylabel() for axis in figure.axes]
+    assert labels == ["accuracy %", "ECE %", "ms an image"]
+    for axis, expected in zip(figure.axes, ([51, 53, 61], [10, 10, 10], [1, 3, 11]), strict=True):
+        assert [line.get_label() for line in axis.lines] == ["b", "j"]
+        for line in axis.lines:
+            assert list(line.get_xdata()) == list(DRAWS)
+            assert list(line.get_ydata()) == pytest.approx(expected)
+    (alone,) = bench_figure([tmp_path], "draws", None, "nll").axes
+    assert alone.get_ylabel() == "NLL"
+    assert list(alone.lines[0].get_ydata()) == pytest.approx([1.5] * 3)
+    sections = bench_sections([tmp_path])
+    assert [len(block.panels) for section in sections for block in section.blocks] == [1, 1, 1]
+
+
+def renamed(folder: Path, dataset: str) -> Path:
+    """The run as if it were of other data."""
+    about = json.loads((folder / "run.json").read_text())
+    about["task"]["dataset"] = dataset
+    (folder / "run.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_an_ablation_of_two_data_sets_has_two_panels(tmp_path: Path) -> None:
+    for methods, dataset in (("agj", "pacs"), ("cd", "office-home")):
+        for method in methods:
+            renamed(ready_run(tmp_path / "runs", method, with_features=False), dataset)
+    figure = bench_figure([tmp_path], "ablation", None, None)
+    labels = [axis.get_xlabel() for axis in figure.axes]
+    assert labels == ["accuracy %, pacs sketch", "accuracy %, office-home sketch"]
+    assert [len(axis.lines[0].get_xdata()) for axis in figure.axes] == [3, 2]
+
+
+def test_rotated_digits_are_drawn_at_known_and_at_new_angles(tmp_path: Path) -> None:
+    for method in "aj":
+        renamed(ready_run(tmp_path / "runs", method, with_features=False), "rotated-mnist")
+    figure = bench_figure([tmp_path], "ablation", None, None)
+    labels = [axis.get_xlabel() for axis in figure.axes]
+    assert labels == ["accuracy %, rotated-mnist in", "accuracy %, rotated-mnist out"]

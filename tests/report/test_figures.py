@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.evaluate.calibration import reliability_diagram
 from bayesdg.report import figures, style
-from bayesdg.report.comparison import Bar, Curve, bars, setting_curves
+from bayesdg.report.comparison import Bar, Bars, Curve, Curves, bars, setting_curves
 from bayesdg.report.named import NAMED, Asked
 from bayesdg.report.prepare import prepared
 from bayesdg.report.runs import ReportedRun, pooled, read_run
@@ -111,7 +111,8 @@ def test_methods_are_drawn_side_by_side(tmp_path: Path) -> None:
 
 def test_bars_show_the_interval_of_the_mean() -> None:
     """Of 5 seeds with deviation 1: 2.776 / sqrt(5) points to either side, by the table of t."""
-    figure = bars([Bar("j", Cell(0.8, 0.01, 5), 0.85), Bar("a", Cell(0.7, None, 1))], "accuracy %")
+    rows = [Bar("j", Cell(0.8, 0.01, 5), 0.85), Bar("a", Cell(0.7, None, 1))]
+    figure = bars([Bars("accuracy %", rows)])
     (segments,) = [c.get_segments() for c in figure.axes[0].collections]
     ends = [sorted(segment[:, 0]) for segment in segments]
     assert ends[0] == pytest.approx([80 - 1.2417, 80 + 1.2417], abs=1e-3)
@@ -120,13 +121,24 @@ def test_bars_show_the_interval_of_the_mean() -> None:
 
 def test_settings_of_many_magnitudes_are_drawn_on_a_log_scale() -> None:
     cells = [Cell(0.5, 0.1, 3)] * 3
-    curves = {
-        "λ": [Curve("unseen", [10, 0.1, 1], cells)],
-        "π": [Curve("unseen", [0.1, 0.5, 0.9], cells)],
-    }
-    figure = setting_curves(curves, "accuracy %")
+    curves = [
+        Curves("λ", "accuracy %", [Curve("unseen", [10, 0.1, 1], cells)]),
+        Curves("π", "accuracy %", [Curve("unseen", [0.1, 0.5, 0.9], cells)]),
+    ]
+    figure = setting_curves(curves)
     assert [axis.get_xscale() for axis in figure.axes] == ["log", "linear"]
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0.1, 1, 10]
+
+
+def test_a_name_has_one_colour_in_all_panels_and_stands_once_below_them() -> None:
+    cells = [Cell(0.5, None, 1)] * 2
+    b, j = (Curve(name, [1, 2], cells) for name in "bj")
+    figure = setting_curves([Curves("draws", "a %", [b, j]), Curves("draws", "ms", [j], 1)])
+    first, second = figure.axes
+    assert second.lines[0].get_color() == first.lines[1].get_color() != first.lines[0].get_color()
+    assert list(second.lines[0].get_ydata()) == [0.5, 0.5]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["b", "j"]
 
 
 def test_an_unknown_kind_of_file_is_one_line(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def figure(
         str, typer.Option(help="Of a feature map: all, target, class or in-out.")
     ] = "all",
     class_: Annotated[str | None, typer.Option("--class", help="Of the view 'class'.")] = None,
-    metric: Annotated[str, typer.Option(help="Of ablation.")] = "accuracy",
+    metric: Annotated[
+        str | None, typer.Option(help="Of a bench, such as nll; what its plan shows without.")
+    ] = None,
     plan: Annotated[str | None, typer.Option(help="Of a bench with several.")] = None,
     root: Root = None,
 ) -> None:

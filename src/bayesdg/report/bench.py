@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from bayesdg.errors import BayesdgError, StoredRunError
-from bayesdg.report.comparison import Bar, Curve, bars, setting_curves
+from bayesdg.report.comparison import Bar, Bars, Curve, Curves, bars, setting_curves
 from bayesdg.report.page import Block, Panel, Row, Section, Table
 from bayesdg.report.runs import is_run
 from bayesdg.report.svg import inline
@@ -64,10 +64,15 @@ def _section(table: Numbers, identifier: str, notes: Sequence[str]) -> Section:
     kind, panels = kind_of(table), []
     several = len({column.metric for column in table.columns}) > 1 and kind == ""
     title = f"{table.title}, metrics over unseen domains" if several else table.title
-    figure = drawn(kind, [table])
-    if figure is not None:
-        svg = inline(figure, f"{table.title}. {CAPTIONS[kind]}", identifier)
-        panels.append(Panel(HEADINGS[kind], svg, CAPTIONS[kind]))
+    shown = shown_in(kind, table)
+    for number, panel in enumerate(shown):
+        # One figure each: beside each other where there is room, below on a phone.
+        heading = HEADINGS[kind]
+        if len(shown) > 1:
+            heading = f"{heading}: {panel.label}"
+        text = f"{table.title}. {heading}. {CAPTIONS[kind]}"
+        svg = inline(figure_of([panel]), text, f"{identifier}-{number}")
+        panels.append(Panel(heading, svg, CAPTIONS[kind]))
     return Section(
         identifier,
         title,
@@ -105,36 +110,45 @@ def kind_of(table: Numbers) -> str:
     return ""
 
 
-def drawn(kind: str, tables: Sequence[Numbers]) -> Figure | None:
-    """The figure of some tables of a kind; None where they have nothing to draw."""
-    if kind in ("", "ablation"):
-        return _bars(tables[0]) if kind else None
-    panels: dict[str, Sequence[Curve]] = {}
-    for table in tables:
-        panels |= _costs(table) if kind == "cost" else _over_labels(table, kind)
-    if not any(panels.values()):
-        return None
-    column = tables[0].columns[0]
-    shown = measure(column.metric)
-    return setting_curves(
-        panels, "" if kind == "cost" else shown.label, 1 if kind == "cost" else shown.scale
-    )
+def shown_in(kind: str, table: Numbers) -> Sequence[Bars | Curves]:
+    """The panels of a table of a kind; none where it has nothing to draw."""
+    if kind == "ablation":
+        return _bars(table)
+    if kind == "cost":
+        return _costs(table)
+    return _over_labels(table, kind) if kind else []
 
 
-def _bars(table: Numbers) -> Figure | None:
-    column = next((c for c in reversed(table.columns) if c.target == MEAN), table.columns[-1])
-    rows = []
-    for line in table.lines:
-        cell, printed = table.cells.get((line, column)), table.printed.get((line, column))
-        if cell is not None:
-            # The paper prints accuracies in percent.
-            paper = None if printed is None else printed.mean / 100
-            rows.append(Bar(label_of(line, table), cell, paper))
-    shown = measure(column.metric)
-    return bars(rows, f"{shown.label}, {column.label}", shown.scale) if rows else None
+def figure_of(shown: Sequence[Bars | Curves]) -> Figure:
+    """All panels in one figure; they are of one kind."""
+    of_methods = [panel for panel in shown if isinstance(panel, Bars)]
+    if of_methods:
+        return bars(of_methods)
+    return setting_curves([panel for panel in shown if isinstance(panel, Curves)])
 
 
-def _over_labels(table: Numbers, kind: str) -> Mapping[str, Sequence[Curve]]:
+def _bars(table: Numbers) -> list[Bars]:
+    """One panel for each column that is over all domains; the last column where none is."""
+    overall = [column for column in table.columns if column.target in (MEAN, "in-distribution")]
+    panels = []
+    for column in overall or table.columns[-1:]:
+        rows = []
+        for line in table.lines:
+            cell, printed = table.cells.get((line, column)), table.printed.get((line, column))
+            if cell is not None:
+                # The paper prints accuracies in percent.
+                paper = None if printed is None else printed.mean / 100
+                rows.append(Bar(label_of(line, table), cell, paper))
+        shown = measure(column.metric)
+        where = column.label
+        if not where.startswith(column.dataset):
+            where = f"{column.dataset} {where}"
+        if rows:
+            panels.append(Bars(f"{shown.label}, {where}", rows, shown.scale))
+    return panels
+
+
+def _over_labels(table: Numbers, kind: str) -> list[Curves]:
     """One panel: a curve per line over the values that the columns are called by."""
     curves = []
     for line in table.lines:
@@ -147,9 +161,10 @@ def _over_labels(table: Numbers, kind: str) -> Mapping[str, Sequence[Curve]]:
             name = line.what if kind == "sensitivity" else label_of(line, table)
             curves.append(Curve(name, [x for x, _ in found], [cell for _, cell in found]))
     label = table.columns[0].label.rpartition(" ")[0]
-    if kind == "draws":
-        return {f"draws: {measure(table.columns[0].metric).label}": curves}
-    return {SYMBOLS.get(label, label): curves}
+    shown = measure(table.columns[0].metric)
+    setting = "weight draws" if kind == "draws" else SYMBOLS.get(label, label)
+    dataset = table.columns[0].dataset
+    return [Curves(setting, shown.label, curves, shown.scale, dataset)] if curves else []
 
 
 def _number(column: Column) -> float:
@@ -168,35 +183,37 @@ def _value(label: str) -> float | None:
         return None
 
 
-def _costs(table: Numbers) -> Mapping[str, Sequence[Curve]]:
+def _costs(table: Numbers) -> list[Curves]:
     """A panel per cost, a curve per method and way to combine draws, over their number."""
-    panels = {}
+    panels = []
     for column in table.columns:
         if column.metric not in COSTS:
             continue
-        grouped: dict[str, list[tuple[float, float]]] = {}
+        grouped: dict[str, list[tuple[float, Cell]]] = {}
         for line in table.lines:
             combine, _, draws = line.what.partition(" ")
             cell = table.cells.get((line, column))
             if cell is not None and draws.isdecimal():
-                name = f"{line.method} {combine}"
-                grouped.setdefault(name, []).append((float(draws), cell.mean))
-        if grouped:
-            panels[column.label] = [
-                Curve(name, [x for x, _ in found], [Cell(y, None, 1) for _, y in found])
-                for name, found in grouped.items()
-            ]
+                grouped.setdefault(f"{line.method} {combine}", []).append((float(draws), cell))
+        curves = [
+            Curve(name, [x for x, _ in found], [cell for _, cell in found])
+            for name, found in grouped.items()
+        ]
+        if curves:
+            panels.append(Curves("weight draws", column.label, curves, 1))
     return panels
 
 
-def bench_figure(places: Sequence[Path], kind: str, plan: str | None, metric: str) -> Figure:
-    """A figure of the tables of a folder; a StoredRunError if it has none of that kind."""
-    tables, notes = tables_of(places[0], plan)
-    tables = [table for table in tables if kind_of(table) == kind]
-    if kind == "ablation" and metric != "accuracy":
-        tables = [t for t in tables_of(places[0], plan, metrics=(metric,))[0] if kind_of(t) == kind]
-    figure = drawn(kind, tables) if tables else None
-    if figure is None:
+def bench_figure(places: Sequence[Path], kind: str, plan: str | None, metric: str | None) -> Figure:
+    """A figure of all tables of a kind that a folder gives; a StoredRunError if it has none."""
+    metrics = () if metric is None else (metric,)
+    shown, notes = [], []
+    for place in places:
+        tables, about = tables_of(place, plan, metrics=metrics)
+        shown += [panel for t in tables if kind_of(t) == kind for panel in shown_in(kind, t)]
+        notes += about
+    if not shown:
         why = f" ({notes[0]})" if notes else ""
-        raise StoredRunError(f"{places[0]} has no runs for the figure {kind}{why}")
-    return figure
+        where = ", ".join(map(str, places))
+        raise StoredRunError(f"{where} has no runs for the figure {kind}{why}")
+    return figure_of(shown)

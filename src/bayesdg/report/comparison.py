@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.ticker import NullFormatter, NullLocator
 
-from bayesdg.report.style import PALETTE, grid, panels, styled
+from bayesdg.report.style import COLUMN, MARKERS, PAGE, PALETTE, grid, panels, styled
 from bayesdg.tables import Cell
 
 LEVEL = 0.95
@@ -32,12 +33,46 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Bars:
+    """A panel of methods.
+
+    Attributes:
+        label: Of the axis.
+        rows: From above.
+        scale: What the means are multiplied by.
+    """
+
+    label: str
+    rows: Sequence[Bar]
+    scale: float = 100
+
+
+@dataclass(frozen=True)
 class Curve:
     """One line: a mean, perhaps with a deviation, at each value of a setting."""
 
     name: str
     x: Sequence[float]
     cells: Sequence[Cell]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A panel of lines.
+
+    Attributes:
+        setting: What is varied.
+        label: What is measured.
+        lines: By name.
+        scale: What the means are multiplied by.
+        title: Above it, where it has one.
+    """
+
+    setting: str
+    label: str
+    lines: Sequence[Curve]
+    scale: float = 100
+    title: str = ""
 
 
 def half_width(cell: Cell) -> float:
@@ -54,12 +89,24 @@ def half_width(cell: Cell) -> float:
 
 
 @styled
-def bars(rows: Sequence[Bar], label: str, scale: float = 100) -> Figure:
+def bars(shown: Sequence[Bars]) -> Figure:
     """Means with intervals, one method below the other; the paper's figure as an open diamond.
 
     The axis begins near the lowest value: lengths are not to be compared, places are.
     """
-    figure, (axis,) = panels(1, 1, height=0.2 * len(rows) + 0.75)
+    most = max(len(panel.rows) for panel in shown)
+    figure, axes = panels(len(shown), 2, 0.2 * most + 0.75, COLUMN if len(shown) == 1 else PAGE)
+    for number, (axis, panel) in enumerate(zip(axes, shown, strict=True)):
+        _bars(axis, panel)
+        names = [row.name for row in panel.rows]
+        if number % 2 and names == [row.name for row in shown[number - 1].rows]:
+            axis.set_yticklabels([])
+    _legend(figure, axes)
+    return figure
+
+
+def _bars(axis: Axes, panel: Bars) -> None:
+    rows, scale = panel.rows, panel.scale
     places = np.arange(len(rows))
     means = np.array([scale * row.cell.mean for row in rows])
     errors = np.array([scale * half_width(row.cell) for row in rows])
@@ -71,46 +118,68 @@ def bars(rows: Sequence[Bar], label: str, scale: float = 100) -> Figure:
             *np.transpose(printed), "D", color=PALETTE[1], markerfacecolor="none", markersize=4.5,
             label="the paper",
         )  # fmt: skip
-        figure.legend(loc="outside lower center", ncols=2)
     axis.set_yticks(places, [row.name for row in rows])
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_xlabel(label)
+    axis.set_xlabel(panel.label)
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0)
     axis.margins(x=0.06)
     grid(axis)
-    return figure
 
 
 @styled
-def setting_curves(
-    panels_: Mapping[str, Sequence[Curve]], label: str, scale: float = 100
-) -> Figure:
-    """A panel per setting: what is measured over its values, with intervals over seeds."""
-    figure, axes = panels(len(panels_), columns=3, height=1.9)
-    for axis, (name, curves) in zip(axes, panels_.items(), strict=True):
-        for number, curve in enumerate(curves):
-            order = np.argsort(curve.x)
-            x = np.array(curve.x, float)[order]
-            means = np.array([scale * curve.cells[i].mean for i in order])
-            errors = np.array([scale * half_width(curve.cells[i]) for i in order])
+def setting_curves(shown: Sequence[Curves]) -> Figure:
+    """A panel each: what is measured over the values of a setting, with intervals over seeds.
+
+    A name has one colour in all panels.
+    """
+    figure, axes = panels(len(shown), columns=3, height=2.1)
+    names = list(dict.fromkeys(line.name for panel in shown for line in panel.lines))
+    for axis, panel in zip(axes, shown, strict=True):
+        for line in panel.lines:
+            number = names.index(line.name)
+            order = np.argsort(line.x)
+            x = np.array(line.x, float)[order]
+            means = np.array([panel.scale * line.cells[i].mean for i in order])
+            errors = np.array([panel.scale * half_width(line.cells[i]) for i in order])
             colour = PALETTE[number % len(PALETTE)]
-            axis.plot(x, means, "o-", color=colour, markersize=3, label=curve.name)
+            axis.plot(
+                x, means, color=colour, marker=MARKERS[number % len(MARKERS)], markersize=3,
+                linestyle="--" if number // len(PALETTE) % 2 else "-", label=line.name,
+            )  # fmt: skip
             axis.fill_between(
                 x, means - errors, means + errors, color=colour, alpha=0.2, linewidth=0
             )
-        values = sorted({value for curve in curves for value in curve.x})
-        above = [value for value in values if value > 0]
-        if len(above) > 2 and above[-1] / above[0] > 20:
-            axis.set_xscale("log" if above == values else "symlog")
-        axis.xaxis.set_major_locator(FixedLocator(values))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.set_xticks(values, [f"{value:g}" for value in values])
-        axis.set_xlabel(name)
+        _values(axis, sorted({value for line in panel.lines for value in line.x}))
+        axis.set(xlabel=panel.setting, ylabel=panel.label)
+        axis.set_title(panel.title, loc="left", fontsize=7)
         grid(axis)
-    axes[0].set_ylabel(label)
-    handles, labels = axes[0].get_legend_handles_labels()
-    if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    _legend(figure, axes)
     return figure
+
+
+def _values(axis: Axes, values: Sequence[float]) -> None:
+    """A tick at each value that was tried, as far as there is room."""
+    above = [value for value in values if value > 0]
+    if len(above) > 2 and above[-1] / above[0] > 20:
+        # Zero is as far from the least value as a doubling is.
+        axis.set_xscale("log") if above == values else axis.set_xscale(
+            "symlog", linthresh=above[0], linscale=0.5, base=2
+        )
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_xticks(values, [f"{value:g}" for value in values])
+
+
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Below all panels, each name once; one name needs none."""
+    named = {
+        name: handle
+        for axis in axes
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    if len(named) > 1:
+        figure.legend(
+            list(named.values()), list(named), loc="outside lower center",
+            ncols=2 if figure.get_figwidth() <= COLUMN else 4,
+        )  # fmt: skip

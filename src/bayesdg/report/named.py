@@ -30,7 +30,7 @@ class Asked:
         runs: In them, with their features where the figure needs some.
         view: Of a feature map.
         wanted: The class of the view of one class.
-        metric: Of the bars.
+        metric: Of a bench; what its plan shows without.
         plan: Of a bench, the one whose table is drawn.
     """
 
@@ -38,7 +38,7 @@ class Asked:
     runs: Sequence[ReportedRun]
     view: str = "all"
     wanted: str | None = None
-    metric: str = "accuracy"
+    metric: str | None = None
     plan: str | None = None
 
 
