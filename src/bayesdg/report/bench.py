@@ -32,9 +32,10 @@ HEADINGS = {
     "cost": "Cost",
 }
 CAPTIONS = {
-    "ablation": "Means over seeds with 95% intervals (Student's t); the paper's as diamonds.",
-    "sensitivity": "Means over seeds with 95% intervals; one setting is changed at a time.",
-    "draws": "Over the number of weight draws at test time; 0 is the mean weights.",
+    "ablation": "Means with 95% intervals over seeds (Student's t); one seed has no interval.",
+    "sensitivity": "Means with 95% intervals over seeds; one setting is changed at a time.",
+    "draws": "Over the number of weight draws at test time; 0 is the mean weights. Bands are 95% "
+    "intervals over seeds.",
     "cost": "Of one training step, over the number of draws; layers and ways to combine draws.",
 }
 
@@ -64,6 +65,11 @@ def _section(table: Numbers, identifier: str, notes: Sequence[str]) -> Section:
     kind, panels = kind_of(table), []
     several = len({column.metric for column in table.columns}) > 1 and kind == ""
     title = f"{table.title}, metrics over unseen domains" if several else table.title
+    title = title[:1].upper() + title[1:]
+    missing = table.missing
+    if several:  # what is missing is so for every metric: once is enough
+        for column in table.columns:
+            missing = tuple(line.replace(f", {column.label}: ", ": ", 1) for line in missing)
     shown = shown_in(kind, table)
     for number, panel in enumerate(shown):
         # One figure each: beside each other where there is room, below on a phone.
@@ -72,11 +78,11 @@ def _section(table: Numbers, identifier: str, notes: Sequence[str]) -> Section:
             heading = f"{heading}: {panel.label}"
         text = f"{table.title}. {heading}. {CAPTIONS[kind]}"
         svg = inline(figure_of([panel]), text, f"{identifier}-{number}")
-        panels.append(Panel(heading, svg, CAPTIONS[kind]))
+        panels.append(Panel(heading, svg, "" if number else CAPTIONS[kind]))
     return Section(
         identifier,
         title,
-        problems=[*notes, *table.missing],
+        problems=[*notes, *dict.fromkeys(missing)],
         blocks=[Block(tables=[_as_rows(table)], panels=panels)],
     )
 

@@ -15,6 +15,7 @@ from bayesdg.report.style import COLUMN, MARKERS, PAGE, PALETTE, grid, panels, s
 from bayesdg.tables import Cell
 
 LEVEL = 0.95
+PERCENT = 100
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Bars:
 
     label: str
     rows: Sequence[Bar]
-    scale: float = 100
+    scale: float = PERCENT
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Curves:
     setting: str
     label: str
     lines: Sequence[Curve]
-    scale: float = 100
+    scale: float = PERCENT
     title: str = ""
 
 
@@ -86,6 +87,16 @@ def half_width(cell: Cell) -> float:
     from scipy.stats import t
 
     return float(t.ppf((1 + LEVEL) / 2, cell.num_seeds - 1)) * cell.std / math.sqrt(cell.num_seeds)
+
+
+def interval(cell: Cell, scale: float) -> tuple[float, float]:
+    """The ends of the 95% interval, scaled; those of a percentage are cut at 0 and 100.
+
+    >>> interval(Cell(0.5, 0.2, 2), 100)  # 50 -+ 12.7062 * 20 / sqrt(2)
+    (0, 100)
+    """
+    low, high = (scale * (cell.mean + sign * half_width(cell)) for sign in (-1, 1))
+    return (max(low, 0), min(high, 100)) if scale == PERCENT else (low, high)
 
 
 @styled
@@ -109,8 +120,8 @@ def _bars(axis: Axes, panel: Bars) -> None:
     rows, scale = panel.rows, panel.scale
     places = np.arange(len(rows))
     means = np.array([scale * row.cell.mean for row in rows])
-    errors = np.array([scale * half_width(row.cell) for row in rows])
-    axis.hlines(places, means - errors, means + errors, color=PALETTE[0], linewidth=3, alpha=0.35)
+    ends = np.transpose([interval(row.cell, scale) for row in rows])
+    axis.hlines(places, *ends, color=PALETTE[0], linewidth=3, alpha=0.35)
     axis.plot(means, places, "o", color=PALETTE[0], markersize=4.5, label="these runs")
     printed = [(scale * r.printed, i) for i, r in enumerate(rows) if r.printed is not None]
     if printed:
@@ -141,15 +152,13 @@ def setting_curves(shown: Sequence[Curves]) -> Figure:
             order = np.argsort(line.x)
             x = np.array(line.x, float)[order]
             means = np.array([panel.scale * line.cells[i].mean for i in order])
-            errors = np.array([panel.scale * half_width(line.cells[i]) for i in order])
+            ends = np.transpose([interval(line.cells[i], panel.scale) for i in order])
             colour = PALETTE[number % len(PALETTE)]
             axis.plot(
                 x, means, color=colour, marker=MARKERS[number % len(MARKERS)], markersize=3,
                 linestyle="--" if number // len(PALETTE) % 2 else "-", label=line.name,
             )  # fmt: skip
-            axis.fill_between(
-                x, means - errors, means + errors, color=colour, alpha=0.2, linewidth=0
-            )
+            axis.fill_between(x, *ends, color=colour, alpha=0.2, linewidth=0)
         _values(axis, sorted({value for line in panel.lines for value in line.x}))
         axis.set(xlabel=panel.setting, ylabel=panel.label)
         axis.set_title(panel.title, loc="left", fontsize=7)

@@ -134,8 +134,8 @@ def _lead(sample: Any) -> str:
     )
     return (
         f"{which}; t-SNE of the features before the classifier. Point at a picture, or walk from "
-        "point to point with the arrow keys. Near and far mean something in such a map, distances "
-        "and directions do not: the numbers beneath are of the features themselves."
+        "point to point with the arrow keys. Neighbours mean something in such a map, directions "
+        "and distances between groups do not: the numbers beneath are of the features themselves."
     )
 
 
