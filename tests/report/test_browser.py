@@ -211,10 +211,12 @@ def test_a_watched_page_renews_itself(browser: Any, tmp_path: Path) -> None:
             WebDriverWait(browser, 30).until(
                 lambda b: b.execute_script("return performance.getEntriesByType('resource').length")
             )
+            browser.execute_script("document.querySelector('details').open = true")
             (folder / "records.jsonl").write_text("".join(lines[:13]))
             WebDriverWait(browser, 30).until(
                 lambda b: "step 60 of 100" in b.find_element(By.TAG_NAME, "main").text
             )
+            assert browser.execute_script("return document.querySelector('details').open")
             assert browser.get_log("browser") == []
         finally:
             listening.shutdown()

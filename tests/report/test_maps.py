@@ -6,7 +6,16 @@ import pytest
 from bayesdg.errors import DataError, UsageError
 from bayesdg.evaluate.features import FeatureSample
 from bayesdg.evaluate.stored import PartKey
-from bayesdg.report.maps import class_on_show, embed, embedded, make_map, separation, view_rows
+from bayesdg.report.maps import (
+    Map,
+    class_on_show,
+    draw_maps,
+    embed,
+    embedded,
+    make_map,
+    separation,
+    view_rows,
+)
 
 CLASSES = ("cat", "dog", "horse")
 KEYS = (PartKey("photo", "source", "val"), PartKey("sketch", "target", "test"))
@@ -83,8 +92,9 @@ def test_colours_are_domains_or_classes_and_the_unseen_domain_is_violet() -> Non
         elif view == "in-out":
             assert (names == "out of distribution").tolist() == ready.is_target[found.rows].tolist()
         else:
-            assert names.tolist() == ready.domains[found.rows].tolist()
-            assert dict(found.colours)["sketch"] == "#CC79A7"
+            domains = ready.domains[found.rows].tolist()
+            assert [name.removesuffix(" (unseen)") for name in names] == domains
+            assert dict(found.colours)["sketch (unseen)"] == "#CC79A7"
         if view in ("all", "in-out"):
             assert found.shape.tolist() == ready.labels[found.rows].tolist()
         assert found.xy.min() >= 0
@@ -114,3 +124,19 @@ def test_many_images_are_embedded_by_the_library_for_many(monkeypatch: pytest.Mo
     xy = embed(found.features)
     assert xy.shape == (90, 2)
     assert np.array_equal(xy, embed(found.features))
+
+
+def test_a_legend_has_columns_of_colours_and_columns_of_shapes() -> None:
+    """Domain 0 and class 0 of rotated digits are told apart by where they stand."""
+    xy, none = np.zeros((1, 2)), np.zeros(1, np.int64)
+    colours = tuple((f"domain {k}", "#000000") for k in range(7))
+    shapes = tuple(f"class {k}" for k in range(10))
+    shown = Map("a", none, xy, none, none, colours, shapes, "colour: domain, shape: class")
+    (legend,) = draw_maps([shown]).legends
+    names = [text.get_text().strip() for text in legend.get_texts()]
+    lines = len(names) // legend._ncols
+    columns = [names[k : k + lines] for k in range(0, len(names), lines)]
+    assert [{name.partition(" ")[0] for name in column} - {""} for column in columns] == [
+        {"domain"}, {"class"}, {"class"},
+    ]  # fmt: skip
+    assert legend.get_title().get_text() == "colour: domain, shape: class"

@@ -137,9 +137,10 @@ def test_a_map_says_of_each_point_what_was_predicted(page: str, tmp_path: Path) 
 
 
 def test_a_live_page_may_ask_its_own_server_and_nobody_else() -> None:
-    page = to_html(Page("t", "", [], 0), live=True)
+    page = to_html(Page("t", "", [], 0), live="tag")
     assert "connect-src &#39;self&#39;" in page
     assert page.count("sha256-") == 3
+    assert 'data-tag="tag"' in page
 
 
 def test_a_name_that_is_no_unicode_is_shown_with_its_bytes() -> None:

@@ -3,8 +3,11 @@
 import http.client
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -86,6 +89,22 @@ def test_there_is_one_page_and_nothing_to_change(
     running: tuple[ThreadingHTTPServer, Path], path: str, method: str, status: int
 ) -> None:
     assert ask(running[0], path, method)[0].status == status
+
+
+def test_a_tab_that_is_closed_on_the_way_is_no_error(
+    running: tuple[ThreadingHTTPServer, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    listening, _ = running
+    ask(listening)  # the page is made
+    for request in (b"GET / HTTP/1.1\r\n", f"GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()):
+        client = socket.create_connection((HOST, listening.server_port))
+        # The other side gets a reset instead of an end.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(request)
+        client.close()
+    time.sleep(0.3)
+    assert ask(listening)[0].status == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_it_listens_on_this_machine_alone(running: tuple[ThreadingHTTPServer, Path]) -> None:

@@ -16,6 +16,8 @@ from bayesdg.tables import Cell
 
 LEVEL = 0.95
 PERCENT = 100
+# With more at an axis, their numbers touch in type of the usual size.
+MOST_VALUES = 6
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,13 @@ def half_width(cell: Cell) -> float:
 
 
 def interval(cell: Cell, scale: float) -> tuple[float, float]:
-    """The ends of the 95% interval, scaled; those of a percentage are cut at 0 and 100.
+    """The ends of the 95% interval, scaled, and cut where no measure goes: at 0, and at 100%.
 
     >>> interval(Cell(0.5, 0.2, 2), 100)  # 50 -+ 12.7062 * 20 / sqrt(2)
     (0, 100)
     """
     low, high = (scale * (cell.mean + sign * half_width(cell)) for sign in (-1, 1))
-    return (max(low, 0), min(high, 100)) if scale == PERCENT else (low, high)
+    return max(low, 0), min(high, 100) if scale == PERCENT else high
 
 
 @styled
@@ -177,7 +179,8 @@ def _values(axis: Axes, values: Sequence[float]) -> None:
         )
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.set_xticks(values, [f"{value:g}" for value in values])
+    small = 6 if len(values) > MOST_VALUES else 7
+    axis.set_xticks(values, [f"{value:g}" for value in values], fontsize=small)
 
 
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:

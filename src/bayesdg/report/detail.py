@@ -92,7 +92,8 @@ CAPTIONS = {
     ),
     "risk-coverage": (
         "Risk and coverage",
-        "Errors that remain when the least sure answers are left to a person. Low is good.",
+        "Errors that remain when the least sure answers are left to a person. Low is good. "
+        "Unseen domains are violet.",
     ),
     "uncertainty": (
         "Uncertainty by domain",

@@ -139,7 +139,7 @@ def confusion(matrix: NDArray[np.int64], classes: Sequence[str]) -> Figure:
 @styled
 def reliability(diagrams: Mapping[str, ReliabilityDiagram]) -> Figure:
     """Confidence against accuracy, a panel each; below the diagonal a classifier is too sure."""
-    figure, axes = panels(len(diagrams), columns=2, height=1.95, width=COLUMN)
+    figure, axes = panels(len(diagrams), columns=2, height=1.75, width=COLUMN)
     for axis, (name, diagram) in zip(axes, diagrams.items(), strict=True):
         colour = IN if name.startswith("in ") else OUT
         there = diagram.count > 0

@@ -1,20 +1,21 @@
 "use strict";
 // Asks for the page again and again, and shows it anew where it has changed.
 (() => {
-  let tag = "";
+  let tag = document.getElementById("live").dataset.tag;
+  const opened = () => [...document.querySelectorAll("details")].map((each) => each.open);
   const renew = async () => {
     try {
-      const answer = await fetch("/", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
-      if (answer.status === 200) {
-        const first = tag === "";
+      const answer = await fetch("/", { headers: { "If-None-Match": tag }, cache: "no-store" });
+      // Who walks on a map is not disturbed.
+      if (answer.status === 200 && !document.activeElement?.closest(".map")) {
         tag = answer.headers.get("ETag") ?? "";
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        if (!first && !document.activeElement?.closest(".map")) {
-          document.title = page.title;
-          document.querySelector("header").replaceWith(page.querySelector("header"));
-          document.querySelector("main").replaceWith(page.querySelector("main"));
-          document.dispatchEvent(new Event("page-renewed"));
-        } else if (!first) tag = "later";
+        const open = opened();
+        document.title = page.title;
+        document.querySelector("header").replaceWith(page.querySelector("header"));
+        document.querySelector("main").replaceWith(page.querySelector("main"));
+        document.querySelectorAll("details").forEach((each, index) => { each.open = open[index] ?? false; });
+        document.dispatchEvent(new Event("page-renewed"));
       }
       document.getElementById("live").textContent = "live";
     } catch {

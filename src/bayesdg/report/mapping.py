@@ -96,7 +96,7 @@ def map_block(
     task, sample = runs[0].task, runs[0].features
     classes, label = task.classes, class_on_show(sample, task.classes, wanted)
     views = []
-    for view, about in VIEWS.items():
+    for view in VIEWS:
         if view == "in-out" and len(task.targets) < 2:
             continue
         maps, legend = [], None
@@ -108,12 +108,11 @@ def map_block(
                 maps.append(points.add(run, shown, plain(f"{page_id}-{view}-{number}")))
                 legend = shown
         if legend is not None:
-            title = about.replace("one class", f"the class {classes[label]} alone")
-            views.append(_view(plain(f"{page_id}-{view}"), title, legend, maps))
+            views.append(_view(plain(f"{page_id}-{view}"), legend, maps))
     return Block("Feature map", _lead(sample), views=views, numbers=[_numbers(runs)])
 
 
-def _view(identifier: str, title: str, shown: Map, maps: Sequence[PointMap]) -> View:
+def _view(identifier: str, shown: Map, maps: Sequence[PointMap]) -> View:
     by_shape = len(shown.shapes) > 1
     named = by_shape and all(shown.shapes)
     colours = [
@@ -121,7 +120,8 @@ def _view(identifier: str, title: str, shown: Map, maps: Sequence[PointMap]) -> 
         for index, (name, colour) in enumerate(shown.colours)
     ]
     shapes = [(name, i % len(MARKERS)) for i, name in enumerate(shown.shapes)] if named else []
-    return View(identifier, title[0].upper() + title[1:], colours, shapes, maps)
+    title = shown.legend[0].upper() + shown.legend[1:]
+    return View(identifier, title, colours, shapes, maps)
 
 
 def _lead(sample: Any) -> str:

@@ -12,6 +12,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -52,6 +53,7 @@ class Map:
         shape: (n,) index into `shapes`.
         colours: (name, colour) of each group.
         shapes: Name of each group of shapes; one nameless group where shape means nothing.
+        legend: What colour and shape mean.
     """
 
     title: str
@@ -61,6 +63,7 @@ class Map:
     shape: NDArray[np.int64]
     colours: tuple[tuple[str, str], ...]
     shapes: tuple[str, ...]
+    legend: str = ""
 
 
 def embed(features: Floats) -> NDArray[np.float32]:
@@ -159,13 +162,21 @@ def make_map(
         colours = (("in distribution", IN), ("out of distribution", OUT))
         colour = sample.is_target[rows].astype(np.int64)
     else:
-        colours = tuple(palette.items())
+        colours = tuple(
+            (f"{domain} (unseen)" if domain in targets else domain, colour)
+            for domain, colour in palette.items()
+        )
         order = {domain: index for index, domain in enumerate(palette)}
         colour = np.array([order[domain] for domain in sample.domains[rows]])
         if view == "class":
             shape, shapes = np.zeros_like(labels), ("",)
     xy = _unit(sample.extra[name])
-    return Map(title, rows, xy, colour, shape, colours, shapes)
+    return Map(title, rows, xy, colour, shape, colours, shapes, told(view, classes[label]))
+
+
+def told(view: str, name: str) -> str:
+    """What a view shows, with the name of the class that is shown alone."""
+    return VIEWS[view].replace("one class", f"the class {name} alone")
 
 
 def _unit(xy: Floats) -> Floats:
@@ -181,9 +192,8 @@ def draw_maps(maps: Sequence[Map], columns: int = 4) -> Figure:
     width = COLUMN if len(maps) <= 2 else PAGE
     side = width / min(len(maps), columns)
     figure, axes = panels(len(maps), columns, height=side, width=width)
-    entries = len(_legend(maps[0]))
-    lines = -(-entries // (5 if len(maps) > 2 else 3))
-    figure.set_figheight(figure.get_figheight() + 0.16 * lines)
+    handles, lines = _legend(maps[0], columns=5 if len(maps) > 2 else 3)
+    figure.set_figheight(figure.get_figheight() + 0.16 * (lines + 1))
     for axis, each in zip(axes, maps, strict=True):
         for group, (_, colour) in enumerate(each.colours):
             for shape in np.unique(each.shape):
@@ -199,30 +209,32 @@ def draw_maps(maps: Sequence[Map], columns: int = 4) -> Figure:
         for spine in axis.spines.values():
             spine.set(visible=True, alpha=0.3)
     figure.legend(
-        handles=list(_legend(maps[0])), loc="outside lower center", ncols=5 if len(maps) > 2 else 3
-    )
+        handles=handles, loc="outside lower center", ncols=len(handles) // lines,
+        title=maps[0].legend, title_fontsize=7,
+    )  # fmt: skip
     return figure
 
 
-def _legend(shown: Map) -> list[Line2D]:
+def _legend(shown: Map, columns: int) -> tuple[list[Line2D], int]:
+    """Colours, then shapes, in columns of their own; and how many lines these have."""
+
     def dot(name: str, colour: str, marker: str) -> Line2D:
         return Line2D([], [], color=colour, marker=marker, linestyle="", markersize=4, label=name)
 
-    by_shape = len(shown.shapes) > 1
-    handles = [
-        dot(
-            name,
-            colour,
-            MARKERS[index // len(PALETTE) % len(MARKERS)] if not all(shown.shapes) else "o",
-        )
+    named = all(shown.shapes)
+    colours = [
+        dot(name, colour, "o" if named else MARKERS[index // len(PALETTE) % len(MARKERS)])
         for index, (name, colour) in enumerate(shown.colours[:30])
     ]
-    if by_shape and all(shown.shapes):
-        handles += [
-            dot(name, "#8C8C8C", MARKERS[i % len(MARKERS)])
-            for i, name in enumerate(shown.shapes[:20])
-        ]
-    return handles
+    shapes = [
+        dot(name, "#8C8C8C", MARKERS[i % len(MARKERS)])
+        for i, name in enumerate(shown.shapes[:20])
+        if named and len(shown.shapes) > 1
+    ]
+    lines = next(n for n in count(1) if -(-len(colours) // n) - (-len(shapes) // n) <= columns)
+    for group in (colours, shapes):
+        group += [dot(" ", "none", "") for _ in range(-len(group) % lines)]
+    return colours + shapes, lines
 
 
 SEPARATION = (

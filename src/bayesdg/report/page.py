@@ -169,8 +169,8 @@ MARKS = (
 )
 
 
-def to_html(page: Page, live: bool = False) -> str:
-    """The whole file; with `live` it asks its own server for news."""
+def to_html(page: Page, live: str = "") -> str:
+    """The whole file; with a tag in `live` it asks its own server for what has another one."""
     environment = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -188,7 +188,7 @@ def to_html(page: Page, live: bool = False) -> str:
         ]
     )
     text = environment.get_template("page.html").render(
-        page=page, policy=policy, css=css, script=script, live=asking if live else "",
+        page=page, policy=policy, css=css, script=script, live=asking if live else "", tag=live,
         marks=MARKS, version=__version__,
     )  # fmt: skip
     # A name that is no Unicode is shown with its bytes.

@@ -7,6 +7,7 @@ that would have its name mean 127.0.0.1, is refused. Nothing can be changed thro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,7 +38,7 @@ class Live:
         with self._lock:
             tag = state(self.places)
             if tag != self._made[0]:
-                self._made = (tag, to_html(live_page(self.places), live=True).encode())
+                self._made = (tag, to_html(live_page(self.places), live=tag).encode())
             return self._made
 
 
@@ -88,6 +89,10 @@ def _handler(
         server_version, sys_version = "bayesdg", ""
         timeout = 30  # who says nothing for so long is gone
 
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # a tab that was closed is no error
+                super().handle()
+
         def do_GET(self) -> None:
             self._answer(with_body=True)
 
@@ -105,7 +110,8 @@ def _handler(
             same = self.headers.get("If-None-Match") == tag
             self.send_response(HTTPStatus.NOT_MODIFIED if same else HTTPStatus.OK)
             self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", "0" if same else str(len(content)))
+            if not same:
+                self.send_header("Content-Length", str(len(content)))
             self.send_header("ETag", tag)
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
