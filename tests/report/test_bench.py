@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from bayesdg.cli.report import write_report
 from bayesdg.errors import StoredRunError
 from bayesdg.report.bench import bench_figure, bench_sections, figure_of, kind_of, shown_in
 from bayesdg.report.comparison import half_width
+from bayesdg.report.named import NAMED, Asked
 from bayesdg.report.page import Page, to_html
+from bayesdg.report.runs import run_folders
+from bayesdg.report.watch import live_page
 from bayesdg.tables.build import tables_of
 from ready_runs import SOURCES, half_finished, ready_run
 
@@ -124,12 +128,18 @@ def test_costs_are_drawn_over_the_number_of_draws(tmp_path: Path) -> None:
                 }
             )  # fmt: skip
     planned(tmp_path, "cost", jobs)
-    ready_run(tmp_path / "runs", with_features=False)
+    assert run_folders([tmp_path]) == []  # costs are measured without a run
     figure = bench_figure([tmp_path], "cost", "cost", None)
     first = figure.axes[0]
     assert [line.get_label() for line in first.lines] == ["c paired", "j paired"]
     assert list(first.lines[1].get_xdata()) == [10, 20]
     assert list(first.lines[1].get_ydata()) == pytest.approx([20, 40])  # millions more than c
+    page, num = tmp_path / "report.html", write_report([tmp_path], tmp_path / "report.html")[1]
+    assert num == 0
+    assert "extra multiply-adds (M)" in page.read_text()
+    assert "extra multiply-adds (M)" in to_html(live_page([tmp_path]))
+    with pytest.raises(StoredRunError, match="no run for the figure confusion"):
+        NAMED["confusion"].draw(Asked([tmp_path], []))
 
 
 DRAWS = (0, 2, 10)

@@ -69,7 +69,9 @@ def _of_one(name: str) -> Callable[[Asked], Figure]:
 
 
 def the_run(runs: Sequence[ReportedRun], name: str) -> ReportedRun:
-    """The only run; a UsageError if there are more."""
+    """The only run; an error if there are more, or none."""
+    if not runs:
+        raise StoredRunError(f"no run for the figure {name}; give one that bayesdg train wrote")
     if len(runs) > 1:
         some = ", ".join(run.path.name for run in runs[:3])
         raise UsageError(f"the figure {name} is of one run, here are {len(runs)}; name one: {some}")
@@ -113,7 +115,9 @@ def _features(asked: Asked) -> Figure:
         found = make_map(run.features, classes, asked.view, label, method)
         maps += [] if found is None else [found]
     if not maps:
-        raise StoredRunError(f"no feature map in {asked.places[0]}{_why(asked.runs[0])}")
+        raise StoredRunError(
+            f"no feature map in {asked.places[0]}{''.join(map(_why, asked.runs[:1]))}"
+        )
     return draw_maps(maps, COLUMNS)
 
 

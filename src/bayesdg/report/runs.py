@@ -28,6 +28,7 @@ from bayesdg.records import (
     read_records,
 )
 from bayesdg.settings import Settings
+from bayesdg.tables.entries import PLAN
 from bayesdg.training import about
 from bayesdg.training.about import Task
 from bayesdg.training.checkpoint import MANIFEST
@@ -106,14 +107,14 @@ class ReportedRun:
 def run_folders(places: Iterable[Path]) -> list[Path]:
     """The run folders in these places, each once; a UsageError where there is none.
 
-    A place may be a run, a folder of runs, or a bench.
+    A place may be a run, a folder of runs, or a bench; one that measures costs has no runs.
     """
     found: dict[Path, None] = {}
     for place in places:
         if not place.is_dir():
             raise UsageError(f"no folder {place}; give a run, a folder of runs or a bench")
         runs = list(stored_runs.run_folders(place))
-        if not runs:
+        if not runs and not (place / PLAN).is_file():
             raise UsageError(
                 f"no run in {place}; bayesdg train and bayesdg bench write them, such as "
                 "runs/pacs_sketch_bil_seed0_1d209c4e"

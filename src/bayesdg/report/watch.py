@@ -6,6 +6,7 @@ that would have its name mean 127.0.0.1, is refused. Nothing can be changed thro
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -15,14 +16,18 @@ from pathlib import Path
 from threading import Lock
 
 from bayesdg.errors import BayesdgError, UsageError
+from bayesdg.report.bench import bench_sections
 from bayesdg.report.build import build_page
 from bayesdg.report.page import Page, Section, to_html
 from bayesdg.report.prepare import prepared
 from bayesdg.report.runs import read_run, run_folders
+from bayesdg.tables.entries import PLAN
 
 HOST = "127.0.0.1"
 # What a page is made from; when they are as they were, so is the page.
-WATCHED = ("records.jsonl", "settings.json", "manifest.json", "features.npz", "predictions")
+WATCHED = (
+    "records.jsonl", "settings.json", "manifest.json", "features.npz", "predictions", "draws.json",
+)  # fmt: skip
 
 
 class Live:
@@ -46,7 +51,7 @@ def live_page(places: Sequence[Path]) -> Page:
     """The report as it is now; what stands in its way is on the page."""
     try:
         runs = [prepared(read_run(path), compute=False) for path in run_folders(places)]
-        return build_page(runs)
+        return build_page(runs, benches=bench_sections(places))
     except BayesdgError as error:
         section = Section("nothing", "Nothing yet", problems=[str(error)])
         return Page("bayesdg watch", "", [section], 0)
@@ -59,12 +64,13 @@ def state(places: Sequence[Path]) -> str:
         folders = run_folders(places)
     except UsageError:
         folders = []
-    for folder in folders:
-        for name in WATCHED:
-            path = folder / name
-            if path.exists():
-                about = path.stat()
-                digest.update(f"{path}/{about.st_mtime_ns}/{about.st_size}\n".encode())
+    files = [folder / name for folder in folders for name in WATCHED]
+    for place in places:
+        files += [place / PLAN, *sorted(place.glob("costs/*/cost.json"))]
+    for path in files:
+        if path.exists():
+            about = path.stat()
+            digest.update(os.fsencode(f"{path}/{about.st_mtime_ns}/{about.st_size}\n"))
     return f'"{digest.hexdigest()[:32]}"'
 
 
