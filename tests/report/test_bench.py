@@ -134,6 +134,7 @@ def test_costs_are_drawn_over_the_number_of_draws(tmp_path: Path) -> None:
     assert [line.get_label() for line in first.lines] == ["c paired", "j paired"]
     assert list(first.lines[1].get_xdata()) == [10, 20]
     assert list(first.lines[1].get_ydata()) == pytest.approx([20, 40])  # millions more than c
+    assert first.get_ylim()[0] == 0
     page, num = tmp_path / "report.html", write_report([tmp_path], tmp_path / "report.html")[1]
     assert num == 0
     assert "extra multiply-adds (M)" in page.read_text()

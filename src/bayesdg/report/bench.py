@@ -206,7 +206,7 @@ def _costs(table: Numbers) -> list[Curves]:
             for name, found in grouped.items()
         ]
         if curves:
-            panels.append(Curves("weight draws", column.label, curves, 1))
+            panels.append(Curves("weight draws", column.label, curves, 1, from_zero=True))
     return panels
 
 

@@ -69,6 +69,7 @@ class Curves:
         lines: By name.
         scale: What the means are multiplied by.
         title: Above it, where it has one.
+        from_zero: Whether lengths are to be compared, as those of costs are.
     """
 
     setting: str
@@ -76,6 +77,7 @@ class Curves:
     lines: Sequence[Curve]
     scale: float = PERCENT
     title: str = ""
+    from_zero: bool = False
 
 
 def half_width(cell: Cell) -> float:
@@ -164,6 +166,8 @@ def setting_curves(shown: Sequence[Curves]) -> Figure:
         _values(axis, sorted({value for line in panel.lines for value in line.x}))
         axis.set(xlabel=panel.setting, ylabel=panel.label)
         axis.set_title(panel.title, loc="left", fontsize=7)
+        if panel.from_zero:
+            axis.set_ylim(bottom=0)
         grid(axis)
     _legend(figure, axes)
     return figure

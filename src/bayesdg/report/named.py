@@ -115,9 +115,8 @@ def _features(asked: Asked) -> Figure:
         found = make_map(run.features, classes, asked.view, label, method)
         maps += [] if found is None else [found]
     if not maps:
-        raise StoredRunError(
-            f"no feature map in {asked.places[0]}{''.join(map(_why, asked.runs[:1]))}"
-        )
+        why = _why(asked.runs[0]) if asked.runs else ""
+        raise StoredRunError(f"no feature map in {asked.places[0]}{why}")
     return draw_maps(maps, COLUMNS)
 
 
