@@ -167,7 +167,7 @@ def setting_curves(shown: Sequence[Curves]) -> Figure:
         axis.set(xlabel=panel.setting, ylabel=panel.label)
         axis.set_title(panel.title, loc="left", fontsize=7)
         if panel.from_zero:
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.08 * axis.dataLim.y1)
         grid(axis)
     _legend(figure, axes)
     return figure
