@@ -151,6 +151,20 @@ def test_the_command_says_that_all_is_well(run: Path, capsys: pytest.CaptureFixt
     assert found["runs"][run.name]["num_exact"] > 100
 
 
+def test_of_two_copies_of_a_run_each_has_its_verdict(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for copy in ("altered", "whole"):
+        shutil.copytree(run, tmp_path / "both" / copy / run.name)
+    altered = tmp_path / "both" / "altered" / run.name
+    change(altered, "result", lambda record: record.update(domain="moon"))
+    assert main(["verify", str(tmp_path / "both"), "--json"]) == 6
+    found = json.loads(capsys.readouterr().out)["runs"]
+    assert {Path(name).parts[0]: bool(v["problems"]) for name, v in found.items()} == {
+        "altered": True, "whole": False,
+    }  # fmt: skip
+
+
 def test_a_folder_that_holds_no_run_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

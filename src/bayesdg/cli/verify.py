@@ -34,7 +34,8 @@ def verify(
         raise StoredRunError(f"no run in {folder}; give a folder that bayesdg has written runs to")
     verdicts = {}
     for run in runs:
-        name = run.path.name
+        # Two copies of a run have the same name.
+        name = run.path.name if run.path == folder else str(run.path.relative_to(folder))
         verdicts[name] = verdict = verify_run(run)
         if as_json:
             continue
