@@ -1,10 +1,12 @@
 import json
+from pathlib import Path
 
 import pytest
 
+from bayesdg.cli.train import chosen_settings
 from bayesdg.errors import UsageError
 from bayesdg.methods import METHODS
-from bayesdg.presets import PRESETS, preset
+from bayesdg.presets import PRESETS, preset, small_images
 from bayesdg.settings import Settings, settings_from
 
 
@@ -81,3 +83,13 @@ def test_unknown_keys_are_refused() -> None:
 def test_unknown_method_in_settings_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown method 'bli'"):
         Settings(method="bli")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_written_file_of_any_preset_gives_its_run_again(name: str, tmp_path: Path) -> None:
+    for settings in (preset(name, "d", 3), small_images(name, "d", 3)):
+        path = tmp_path / "settings.json"
+        path.write_text(settings.model_dump_json())
+        assert chosen_settings(path, {}, []) == settings
+        assert preset(settings.preset, "d", 3) == settings
+        assert small_images(settings.preset).preset == small_images(name).preset

@@ -74,10 +74,13 @@ PRESETS: dict[str, Callable[[str], Settings]] = {
     "paper": paper,
     "released": released,
 }
+FOR_SMALL_IMAGES = " for small images"
 
 
 def preset(name: str = "default", method: str = "bil", seed: int = 0) -> Settings:
-    """The settings of a preset for one method."""
+    """The settings of a preset for one method; '... for small images' is a name, too."""
+    if name.endswith(FOR_SMALL_IMAGES):
+        return small_images(name, method, seed)
     return choose("preset", name, PRESETS)(method).replace({"seed": seed})
 
 
@@ -98,6 +101,7 @@ DEFAULT_ONLY = {"model.batch_norm": "joint", "training.schedule": "step"}
 
 def small_images(name: str = "default", method: str = "bil", seed: int = 0) -> Settings:
     """A preset adapted to the small CNN, for `rotated-digits`."""
-    changes = SMALL_IMAGES | (DEFAULT_ONLY if name == "default" else {})
-    named = {"preset": f"{name} for small images"}
-    return preset(name, method, seed).replace(changes | named)
+    plain = name.removesuffix(FOR_SMALL_IMAGES)
+    changes = SMALL_IMAGES | (DEFAULT_ONLY if plain == "default" else {})
+    named = {"preset": plain + FOR_SMALL_IMAGES}
+    return preset(plain, method, seed).replace(changes | named)
