@@ -74,6 +74,13 @@ def test_a_rule_without_what_it_goes_by_chooses_nothing(rule: str) -> None:
     assert chosen_step(blind, RULES[rule]) is None
 
 
+@pytest.mark.parametrize("rule", ["oracle", "released-code"])
+def test_where_there_is_one_step_nothing_need_be_looked_at(rule: str) -> None:
+    """Of an ensemble or a Laplace approximation there are no others."""
+    only = step_record(10, source_val={"a": 0.5})
+    assert chosen_step([step_record(5), only], RULES[rule]) == only
+
+
 def test_a_step_that_is_no_number_is_not_chosen() -> None:
     broken = step_record(8, source_val={"a": None, "b": 0.99})
     found = chosen_step([*STEPS, broken], RULES["source-val"])

@@ -92,13 +92,14 @@ RULES = {
 
 def chosen_step(steps: Iterable[StepRecord], rule: Rule) -> StepRecord | None:
     """The step a rule chooses; None where what it goes by was not recorded."""
+    # Weights are kept where there was a validation, so only those can be chosen.
+    judged = [step for step in steps if step.source_val is not None]
+    if rule.peeked and len(judged) == 1:
+        return judged[0]  # such as of an ensemble: there is nothing to choose
     scored = [
         (score, step.step, step)
-        for step in steps
-        # Weights are kept where there was a validation, so only those can be chosen.
-        if step.source_val is not None
-        and (score := rule.score(step)) is not None
-        and math.isfinite(score)
+        for step in judged
+        if (score := rule.score(step)) is not None and math.isfinite(score)
     ]
     return max(scored, key=lambda entry: entry[:2])[2] if scored else None
 

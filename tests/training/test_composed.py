@@ -65,6 +65,21 @@ def test_members_are_the_runs_that_a_person_would_train(
     assert list(again.records) == list(run.records)
 
 
+def test_members_look_at_the_target_as_the_whole_was_told_to(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path
+) -> None:
+    """Otherwise an erm run that is a member, too, would lack what rules of selection go by."""
+    settings = tiny_settings("ensemble", {**TWO, "training.evaluate_target": "along"})
+    train(tiny_dataset, settings, out=tmp_path)
+    member = train(
+        tiny_dataset, tiny_settings("erm", {"training.evaluate_target": "along"}), out=tmp_path
+    )
+    steps = [r for r in member.records if isinstance(r, StepRecord) and r.source_val is not None]
+    assert steps
+    assert all(step.target_test is not None for step in steps)
+    assert member.results
+
+
 @pytest.mark.parametrize("method", RIVALS)
 def test_in_memory_it_is_the_same_run(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path, method: str

@@ -48,7 +48,6 @@ def parts_of(settings: Settings) -> list[Settings]:
         "method": method,
         "model.members": plain.members,
         "model.dropout": plain.dropout,
-        "training.evaluate_target": "never",
     }
     return [settings.replace({**common, "seed": seed}) for seed in seeds]
 
