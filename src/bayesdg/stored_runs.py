@@ -105,11 +105,15 @@ def read_run(path: Path) -> StoredRun:
         stored_identity(about),
         # A run that was killed before its first line has none.
         read_records(path / RECORDS) if (path / RECORDS).exists() else [],
-        _tests(path / TESTS) if (path / TESTS).exists() else (),
+        read_tests(path),
     )
 
 
-def _tests(path: Path) -> tuple[DrawsTest, ...]:
+def read_tests(run: Path) -> tuple[DrawsTest, ...]:
+    """What a run said under several numbers of draws; nothing where that was not asked for."""
+    path = run / TESTS
+    if not path.exists():
+        return ()
     try:
         return tuple(map(DrawsTest.model_validate, read_json(path)["tests"]))
     except (KeyError, TypeError):

@@ -91,7 +91,7 @@ def run(folder: Path) -> None:
     plan = miniature(
         PLANS["pacs"], tiny_pacs(folder), [["art"], ["photo"]],
         **{
-            "training.steps": 60, "training.checkpoint_every": 5, "training.evaluate_every": 30,
+            "training.steps": 40, "training.checkpoint_every": 5, "training.evaluate_every": 20,
         },
     )  # fmt: skip
     jobs = jobs_of(plan)
@@ -102,7 +102,7 @@ def run(folder: Path) -> None:
     ended_well(driver(calm, jobs))
 
     first = driver(killed, jobs)
-    while last_step(job_path(killed, jobs[1]))[0] < 20:
+    while last_step(job_path(killed, jobs[1]))[0] < 10:
         time.sleep(0.01)
     os.kill(first, signal.SIGKILL)
     os.waitpid(first, 0)

@@ -1,6 +1,7 @@
 """Every plan in miniature; failures, retries, others at work, signals, a killed driver."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -12,10 +13,12 @@ import pytest
 
 from bayesdg.bench import drive as driving
 from bayesdg.bench.drive import drive
-from bayesdg.bench.folder import COST, DRAWS, is_done, job_path, write_plan
-from bayesdg.bench.jobs import Job, each_once, jobs_of
+from bayesdg.bench.folder import COST, is_done, job_path, write_plan
+from bayesdg.bench.jobs import Job, each_once, inner_jobs, jobs_of
 from bayesdg.bench.plans import PLANS, Plan
 from bayesdg.records import ResultRecord, StartRecord, StepRecord, read_records
+from bayesdg.selection import leave_one_source_out
+from bayesdg.stored_runs import TESTS, find_runs, read_tests
 from bayesdg.tables import formats
 from bayesdg.tables.build import tables_of
 from bayesdg.training.lock import FolderLock
@@ -40,20 +43,30 @@ def small(pacs: Path, **more: object) -> Plan:
     return miniature(PLANS["pacs"], pacs, [["photo"]], **more)  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One bench folder for all plans: a run that two of them want is trained once."""
+    return tmp_path_factory.mktemp("bench")
+
+
 @pytest.mark.parametrize("name", [name for name in PLANS if name != "rotated"])
-def test_every_plan_runs_in_miniature(name: str, pacs: Path, tmp_path: Path) -> None:
+def test_every_plan_runs_in_miniature(name: str, pacs: Path, shared: Path) -> None:
     plan = PLANS[name]
     plan = replace(plan, test_draws=(0, 2) if len(plan.test_draws) > 1 else plan.test_draws)
     if name == "sensitivity":
         plan = replace(plan, variants=dict(list(plan.variants.items())[::5]))
     if name == "cost":
         plan = replace(plan, variants=dict(list(plan.variants.items())[::3]))
-    jobs = begun(tmp_path, miniature(plan, pacs, [["cartoon"]]))
-    outcome = drive(tmp_path, jobs, Here(tmp_path))
+    jobs = begun(shared, miniature(plan, pacs, [["cartoon"]]), name)
+    there = {job.name for job in jobs if is_done(shared, job)}
+    engine = Here(shared)
+    outcome = drive(shared, jobs, engine)
     assert outcome.failures == []
     assert outcome.done == [job.name for job in jobs]
+    assert engine.begun == [job.name for job in jobs if job.name not in there]
+    assert tables_of(shared, name)[0]
     for job in jobs:
-        path = job_path(tmp_path, job)
+        path = job_path(shared, job)
         if plan.measures == "cost":
             found = json.loads((path / COST).read_text())
             assert found["parameters"] > 0
@@ -66,11 +79,16 @@ def test_every_plan_runs_in_miniature(name: str, pacs: Path, tmp_path: Path) -> 
         # What is put together from trained runs has no loss, and no way along which to look.
         assert all(step.target_test is not None for step in steps if step.loss is not None)
         if job.test_draws:
-            tests = json.loads((path / DRAWS).read_text())["tests"]
-            assert tuple(test["draws"] for test in tests) == job.test_draws
-        if job.test_draws == (0, 2):
+            tests = {test.draws: test for test in read_tests(path)}
+            assert tests.keys() >= set(job.test_draws)
+        if 2 in job.test_draws and results[0].draws == 2:
             # The run was tested under two draws already.
-            assert tests[1]["metrics"]["accuracy"] == results[0].metrics["accuracy"]
+            assert tests[2].metrics["accuracy"] == results[0].metrics["accuracy"]
+    if name == "uncertainty":
+        (table,) = tables_of(shared, name)[0]
+        timed = [cell for (_, c), cell in table.cells.items() if c.metric == "milliseconds"]
+        assert len(timed) == len(jobs)
+        assert all(cell.mean > 0 for cell in timed)
 
 
 def test_the_rotated_plan_tests_angles_it_trained_on_and_others(tmp_path: Path) -> None:
@@ -85,6 +103,63 @@ def test_the_rotated_plan_tests_angles_it_trained_on_and_others(tmp_path: Path) 
     }
     sources = {(str(angle), "source") for angle in (15, 30, 45, 60, 75)}
     assert tested == sources | {("0", "target"), ("90", "target")}
+
+
+def test_settings_are_chosen_by_runs_that_leave_each_source_out(pacs: Path, tmp_path: Path) -> None:
+    """Two learning rates, from runs to the table: the one whose inner runs are better is shown."""
+    rates = {"slow": {"training.learning_rate": 1e-6}, "fast": {"training.learning_rate": 1e-2}}
+    plan = replace(PLANS["pacs"], variants=rates)
+    full = jobs_of(
+        miniature(
+            plan,
+            pacs,
+            [["sketch"]],
+            methods=["a"],
+            **{"training.steps": 4, "training.evaluate_every": 4},
+        )
+    )
+    jobs = [*full, *inner_jobs(full)]
+    write_plan(tmp_path, "rates", plan, jobs)
+    assert write_plan(tmp_path, "rates", plan, jobs) == [], "an inner run took another one's place"
+    assert drive(tmp_path, jobs, Here(tmp_path)).failures == []
+
+    (choice,) = leave_one_source_out(find_runs(tmp_path)[0])
+    left_out = {rate: [] for rate in rates}  # type: ignore[var-annotated]
+    for job in jobs[2:]:
+        records = read_records(job_path(tmp_path, job) / "records.jsonl")
+        assert not any("sketch" in str(record) for record in records), "the target was seen"
+        (found,) = [r for r in records if isinstance(r, ResultRecord) and r.role == "target"]
+        left_out[job.variant].append(found.metrics["accuracy"])
+    scores = {rate: sum(values) / 3 for rate, values in left_out.items()}
+    assert choice.scores == pytest.approx(sorted(scores.values(), reverse=True))
+    best = max(scores, key=lambda rate: scores[rate])
+    (shown,) = [job for job in full if job.variant == best]
+    (table,), notes = tables_of(tmp_path, "rates", "leave-one-source-out")
+    (cell,) = table.cells.values()
+    (reported,) = [
+        r.metrics["accuracy"]
+        for r in read_records(job_path(tmp_path, shown) / "records.jsonl")
+        if isinstance(r, ResultRecord) and r.role == "target"
+    ]
+    assert cell.mean == reported
+    assert notes == []
+    assert len({line.what for line in tables_of(tmp_path, "rates")[0][0].lines}) == 2
+
+    shutil.rmtree(job_path(tmp_path, jobs[-1]))
+    _, notes = tables_of(tmp_path, "rates", "leave-one-source-out")
+    assert [note.partition(":")[0] for note in notes] == ["not compared"]
+
+
+def test_a_damaged_file_of_one_run_stops_no_other(pacs: Path, tmp_path: Path) -> None:
+    plan = replace(PLANS["pacs"], test_draws=(0,))
+    jobs = begun(tmp_path, miniature(plan, pacs, [["photo"]]))
+    assert drive(tmp_path, jobs[:1], Here(tmp_path)).failures == []
+    (job_path(tmp_path, jobs[0]) / TESTS).write_text("{")
+    outcome = drive(tmp_path, jobs, Here(tmp_path))
+    (failure,) = outcome.failures
+    assert (failure.job, failure.exit_code) == (jobs[0], 6)
+    assert "draws.json is damaged" in failure.why
+    assert outcome.done == [jobs[1].name]
 
 
 def test_what_is_done_is_not_begun_again(pacs: Path, tmp_path: Path) -> None:

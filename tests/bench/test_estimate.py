@@ -9,7 +9,7 @@ from bayesdg.bench.estimate import Estimate
 from bayesdg.bench.folder import job_path
 from bayesdg.bench.jobs import Job, jobs_of, narrowed
 from bayesdg.bench.plans import PLANS
-from bayesdg.cli.bench import duration
+from bayesdg.cli.bench_dry_run import duration
 from bayesdg.records import StepRecord, write_records
 from bayesdg.training.about import Task, write_about
 
@@ -47,6 +47,17 @@ def test_a_method_takes_as_long_as_it_took_and_another_as_the_mean(tmp_path: Pat
     assert estimate.seconds(planned("j", 1)) == pytest.approx(3000)
     assert estimate.seconds(planned("d", 1)) == pytest.approx(2000)
     assert estimate.total([planned("a", 1), planned("j", 1)]) == pytest.approx(4000)
+
+
+def test_an_ensemble_takes_as_long_as_its_members_and_tells_nothing_of_others(
+    tmp_path: Path,
+) -> None:
+    took(tmp_path, planned("erm", 0), 10_000, 1000.0)
+    assert Estimate(tmp_path).seconds(planned("ensemble", 0)) == pytest.approx(5000)
+    assert Estimate(tmp_path).seconds(planned("laplace", 0)) == pytest.approx(1000)
+    took(tmp_path, planned("ensemble", 1), 10_000, 6000.0)
+    assert Estimate(tmp_path).seconds(planned("ensemble", 0)) == pytest.approx(6000)
+    assert Estimate(tmp_path).seconds(planned("j", 0)) == pytest.approx(1000)
 
 
 def test_what_is_left_of_a_begun_run_is_estimated(tmp_path: Path) -> None:

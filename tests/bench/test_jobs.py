@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bayesdg.bench.jobs import each_once, jobs_of, narrowed
+from bayesdg.bench.jobs import each_once, inner_jobs, jobs_of, narrowed
 from bayesdg.bench.plans import PLANS, Plan
 from bayesdg.data import load_dataset
 from bayesdg.errors import UsageError
@@ -17,6 +17,11 @@ from benches import DOMAINS, miniature, tiny_pacs
 def test_each_domain_of_a_folder_is_unseen_in_turn(tmp_path: Path) -> None:
     plan = Plan("", methods=("a",), datasets=(str(tiny_pacs(tmp_path)),), seeds=(0,))
     assert [job.targets for job in jobs_of(plan)] == [(name,) for name in DOMAINS]
+
+
+def test_a_domain_that_is_left_out_is_no_target() -> None:
+    plan = narrowed(PLANS["pacs"], {"data.exclude": "photo"}, methods=["a"], seeds=[0])
+    assert [job.targets for job in jobs_of(plan)] == [("art_painting",), ("cartoon",), ("sketch",)]
 
 
 def test_rotated_sets_have_two_targets_together() -> None:
@@ -71,6 +76,31 @@ def test_a_method_without_draws_is_tested_once() -> None:
     plan = narrowed(PLANS["draws"], {}, methods=["a", "j"])
     tests = {job.settings.method: job.test_draws for job in jobs_of(plan)}
     assert tests == {"a": (0,), "j": PLANS["draws"].test_draws}
+
+
+def test_an_inner_run_lacks_a_source_and_never_sees_the_target() -> None:
+    plan = narrowed(PLANS["pacs"], {}, targets=[["sketch"]], methods=["j"], seeds=[0])
+    (full,) = jobs_of(plan)
+    inner = inner_jobs([full])
+    assert [job.targets for job in inner] == [("art_painting",), ("cartoon",), ("photo",)]
+    for job in inner:
+        assert job.inner
+        assert job.settings == full.settings.replace({"data.exclude": ["sketch"]})
+        assert "(without sketch) unseen" in str(job)
+    assert len({job.name for job in [full, *inner]}) == 4
+    assert inner_jobs(jobs_of(narrowed(PLANS["cost"], {}))) == []
+
+
+def test_two_folders_of_one_name_are_not_taken_for_one(tmp_path: Path) -> None:
+    places = [tiny_pacs(tmp_path / name) for name in ("one", "two")]
+    with pytest.raises(UsageError, match="are both called 'tiny-pacs'; rename a folder"):
+        jobs_of(narrowed(PLANS["pacs"], {}, datasets=[str(place) for place in places]))
+
+
+def test_runs_are_timed_under_the_draws_of_their_settings() -> None:
+    plan = narrowed(PLANS["uncertainty"], {"prediction.draws": 7}, methods=["a", "j", "ensemble"])
+    tests = {job.settings.method: job.test_draws for job in jobs_of(plan)}
+    assert tests == {"a": (0,), "j": (7,), "ensemble": (7,)}
 
 
 def test_what_a_plan_varies_cannot_be_set_for_all_of_it() -> None:

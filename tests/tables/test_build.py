@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bayesdg.errors import StoredRunError, UsageError
-from bayesdg.records import DetectionRecord
+from bayesdg.records import DetectionRecord, ResultRecord, write_records
 from bayesdg.tables.build import tables_of
 from bayesdg.tables.grid import footnotes
 from bayesdg.tables.table import Table
@@ -158,6 +158,17 @@ def test_rotated_sets_stand_beside_each_other_in_and_out(tmp_path: Path) -> None
     assert set(table.others) == {"Dou et al. 2019", "Piratla et al. 2020"}
 
 
+def test_angles_that_are_unseen_one_by_one_do_not_share_a_cell(tmp_path: Path) -> None:
+    for target, accuracy in (("0", 0.8), ("90", 0.6)):
+        write_run(
+            tmp_path, "a", dataset="rotated-mnist", targets=(target,), sources=("15", "30"),
+            target=accuracy,
+        )  # fmt: skip
+    assert figures(only(tables_of(tmp_path))) == {
+        ("a", "0"): (0.8, None, 1), ("a", "90"): (0.6, None, 1), ("a", "mean"): (0.7, None, 1),
+    }  # fmt: skip
+
+
 def test_the_papers_figures_stand_beside_ours_in_its_order(tmp_path: Path) -> None:
     for domain in PACS:
         write_run(tmp_path, "j", targets=(domain,))
@@ -223,7 +234,8 @@ def plan_json(folder: Path, jobs: list[dict[str, object]], name: str = "mine") -
 def job(run: str, target: str = "photo", **values: object) -> dict[str, object]:
     return {
         "run": run, "dataset": "pacs", "targets": [target], "method": "erm", "variant": "",
-        "seed": 0, "measures": "accuracy", "test_draws": [], "settings": {}, **values,
+        "seed": 0, "measures": "accuracy", "test_draws": [],
+        "settings": {"method": values.get("method", "erm")}, **values,
     }  # fmt: skip
 
 
@@ -282,6 +294,27 @@ def test_the_papers_optimum_stands_below_its_curve(tmp_path: Path) -> None:
     for table, name in zip(tables, variants, strict=True):
         optimum = name.replace(" ", " = ")
         assert f"in print: Figure C.2 has its best at {optimum}" in table.notes
+
+
+@pytest.mark.parametrize(("method", "answers"), [("j", 7), ("ensemble", 5), ("erm", 0)])
+def test_an_image_takes_as_long_as_under_the_draws_of_the_settings(
+    tmp_path: Path, method: str, answers: int
+) -> None:
+    """An ensemble answers with its members, however many draws are asked for."""
+    settings = {"prediction.draws": 7}
+    run = write_run(tmp_path / "runs", method, settings=settings, target=None)
+    about = ("pacs", method, "default", 0, "source-val", 10, "photo", "target", "test", 10, 0)
+    write_records(
+        run.path / "records.jsonl",
+        [*run.records, ResultRecord(*about, answers, {"accuracy": 0.5})],  # type: ignore[arg-type]
+    )
+    asked = 0 if method == "erm" else 7
+    test = {"draws": asked, "domain": "photo", "num_images": 10, "seconds": 0.2, "metrics": {}}
+    (run.path / "draws.json").write_text(json.dumps({"tests": [test]}))
+    table = only(tables_of(tmp_path, metrics=["accuracy", "milliseconds"]))
+    assert figures(table) == {
+        (method, "accuracy %"): (0.5, None, 1), (method, "ms an image"): (20.0, None, 1),
+    }  # fmt: skip
 
 
 def test_draws_stand_in_columns_a_table_for_each_metric(tmp_path: Path) -> None:

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import torch
 
-from bayesdg.bench.folder import read_tests
 from bayesdg.data import DomainDataset
 from bayesdg.data.domains import Rows
 from bayesdg.evaluate.metrics import METRICS
 from bayesdg.evaluate.predict import predict_images
 from bayesdg.records import write_text
+from bayesdg.stored_runs import TESTS, DrawsTest, read_tests
 from bayesdg.training.about import now, versions
 from bayesdg.training.engine import device_name
 from bayesdg.training.run import load_run
 
 
-def write_tests(path: Path, run_path: Path, numbers: Iterable[int], dataset: DomainDataset) -> None:
-    """Test the run on its targets under each number of draws and add to the file.
+def write_tests(run_path: Path, numbers: Iterable[int], dataset: DomainDataset) -> None:
+    """Test the run on its targets under each number of draws and add to its draws.json.
 
     Times are those of prediction from decoded pixels, after a small call that counts for nothing.
     """
@@ -29,7 +29,7 @@ def write_tests(path: Path, run_path: Path, numbers: Iterable[int], dataset: Dom
     learner, split = run.learner, dataset.split(run.task.targets)
     device = next(learner.parameters()).device
     known = torch.tensor(run.task.known_classes)
-    tests = read_tests(run_path)
+    tests = list(read_tests(run_path))
     for num in numbers:
         for name, domain in split.targets.items():
             images = domain.test
@@ -40,13 +40,14 @@ def write_tests(path: Path, run_path: Path, numbers: Iterable[int], dataset: Dom
             found = predict_images(learner, pixels, num).log_probabilities  # waits for the device
             seconds = time.perf_counter() - start
             tests.append(
-                {
-                    "draws": num,
-                    "domain": name,
-                    "num_images": len(labels),
-                    "seconds": seconds,
-                    "metrics": {metric: f(found, labels) for metric, f in METRICS.items()},
-                }
+                DrawsTest(
+                    draws=num,
+                    domain=name,
+                    num_images=len(labels),
+                    seconds=seconds,
+                    metrics={metric: f(found, labels) for metric, f in METRICS.items()},
+                )
             )
     about = {"device": device_name(device), "time": now(), "versions": versions()}
-    write_text(path, json.dumps({**about, "tests": tests}, indent=1, allow_nan=False) + "\n")
+    content = {**about, "tests": [test.model_dump() for test in tests]}
+    write_text(run_path / TESTS, json.dumps(content, indent=1, allow_nan=False) + "\n")

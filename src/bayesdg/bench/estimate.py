@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bayesdg.bench.folder import job_path, last_step
 from bayesdg.bench.jobs import Job
 from bayesdg.errors import BayesdgError
+from bayesdg.methods.rows import METHODS
 from bayesdg.settings import Settings
 from bayesdg.training.about import is_finished, read_about, read_settings
 
@@ -20,8 +21,8 @@ Kind = tuple[str, str, int | None, str]
 class Estimate:
     """Seconds per training step by data set, backbone, image size and device, and by method.
 
-    A method that no run here had takes as long as the mean of the others. Tests at the end are not
-    counted.
+    A method that no run here had takes as long as the mean of the others, for each run that it is
+    made of. Tests at the end are not counted.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,17 +45,25 @@ class Estimate:
         rates = self._rates.get(_kind(job.title, job.settings))
         if job.measures == "cost" or not rates:
             return None
-        every = [rate for method in rates.values() for rate in method]
-        rate = statistics.mean(rates.get(job.settings.method) or every)
-        return rate * max(
-            0, job.settings.training.steps - last_step(job_path(self._folder, job))[0]
-        )
+        steps = job.settings.training.steps - last_step(job_path(self._folder, job))[0]
+        return max(0, steps) * _rate(job.settings, rates)
 
     def total(self, jobs: Iterable[Job]) -> float | None:
         """Of all jobs, one after another; None if one of them is not known."""
         each = [self.seconds(job) for job in jobs]
         known = [seconds for seconds in each if seconds is not None]
         return sum(known) if len(known) == len(each) else None
+
+
+def _rate(settings: Settings, rates: Mapping[str, list[float]]) -> float:
+    """Seconds per step of one method."""
+    row, own = settings.row, rates.get(settings.method)
+    if own:
+        return statistics.mean(own)
+    num = settings.model.members if row.uncertainty == "ensemble" else 1
+    whole = [rate for name, found in rates.items() if not METHODS[name].made_of for rate in found]
+    every = whole or [rate for found in rates.values() for rate in found]
+    return num * statistics.mean(rates.get(row.made_of or "") or every)
 
 
 def _kind(dataset: str, settings: Settings) -> Kind:

@@ -23,15 +23,17 @@ from bayesdg.bench.jobs import Job
 from bayesdg.bench.planfile import to_plain
 from bayesdg.bench.plans import Plan
 from bayesdg.config import difference
-from bayesdg.errors import FolderInUseError, StoredRunError
+from bayesdg.errors import FolderInUseError, StoredRunError, UsageError
 from bayesdg.names import choose
 from bayesdg.records import write_text
 from bayesdg.settings import settings_from
+from bayesdg.stored_runs import read_tests
 from bayesdg.training.about import RECORDS, is_finished, read_json
 from bayesdg.training.lock import FolderLock
 
 FORMAT = 1
-PLAN, COST, DRAWS = "plan.json", "cost.json", "draws.json"
+PLAN, COST = "plan.json", "cost.json"
+RUNS, COSTS = "runs", "costs"
 # A record is a line that begins like this; the last one of a run is near its end.
 STEP = re.compile(rb'^\{"kind": "step", "step": (\d+), "seconds": ([\d.e+-]+)', re.MULTILINE)
 TAIL_BYTES = 64 * 1024
@@ -40,7 +42,7 @@ PATIENCE = 10.0  # seconds
 
 def job_path(folder: Path, job: Job) -> Path:
     """The folder in which a job works and leaves what it found."""
-    return folder / ("costs" if job.measures == "cost" else "runs") / job.name
+    return folder / (COSTS if job.measures == "cost" else RUNS) / job.name
 
 
 def log_path(folder: Path, job: Job) -> Path:
@@ -53,7 +55,10 @@ def is_done(folder: Path, job: Job) -> bool:
     path = job_path(folder, job)
     if job.measures == "cost":
         return (path / COST).is_file()
-    return is_tested(path) and not missing_draws(path, job)
+    try:
+        return is_tested(path) and not missing_draws(path, job)
+    except StoredRunError:
+        return False  # the job will say what is damaged, and no other one suffers
 
 
 def is_tested(run: Path) -> bool:
@@ -63,13 +68,8 @@ def is_tested(run: Path) -> bool:
 
 def missing_draws(run: Path, job: Job) -> list[int]:
     """The numbers of draws under which the run was not tested yet."""
-    found = {test["draws"] for test in read_tests(run)}
+    found = {test.draws for test in read_tests(run)}
     return [num for num in job.test_draws if num not in found]
-
-
-def read_tests(run: Path) -> list[dict[str, Any]]:
-    """What is in draws.json; nothing if there is none."""
-    return list(read_json(run / DRAWS)["tests"]) if (run / DRAWS).is_file() else []
 
 
 def last_step(run: Path) -> tuple[int, float]:
@@ -125,8 +125,17 @@ def read_plans(folder: Path) -> dict[str, Any]:
 
 def read_job(folder: Path, name: str) -> Job:
     """The job whose run folder is called `name`."""
-    entries = [entry for plan in read_plans(folder)["plans"].values() for entry in plan["jobs"]]
-    return from_json(choose("run", name, {entry["run"]: entry for entry in entries}, str(folder)))
+    jobs = {job.name: job for plan in planned_jobs(folder).values() for job in plan}
+    return choose("run", name, jobs, str(folder))
+
+
+def planned_jobs(folder: Path) -> dict[str, list[Job]]:
+    """The jobs of each plan in plan.json."""
+    plans = read_plans(folder)["plans"]
+    try:
+        return {name: [from_json(job) for job in plan["jobs"]] for name, plan in plans.items()}
+    except (KeyError, TypeError, UsageError) as error:
+        raise StoredRunError(f"{folder / PLAN} is damaged: {error}") from None
 
 
 def to_json(job: Job) -> dict[str, Any]:
@@ -139,6 +148,7 @@ def to_json(job: Job) -> dict[str, Any]:
         "variant": job.variant,
         "seed": job.settings.seed,
         "measures": job.measures,
+        "inner": job.inner,
         "test_draws": list(job.test_draws),
         "settings": job.settings.model_dump(mode="json", exclude_defaults=True),
     }
@@ -154,13 +164,15 @@ def from_json(entry: Mapping[str, Any]) -> Job:
         settings_from(entry["settings"]),
         tuple(entry["test_draws"]),
         entry["measures"],
+        entry.get("inner", False),
     )
 
 
 def _cell(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a job is about, whatever its settings."""
     names = ("dataset", "method", "variant", "seed")
-    return (*(entry[name] for name in names), tuple(entry["targets"]))
+    gone = entry["settings"]["data"]["exclude"] if entry.get("inner") else ()
+    return (*(entry[name] for name in names), tuple(entry["targets"]), tuple(gone))
 
 
 @contextmanager

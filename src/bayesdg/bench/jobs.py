@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayesdg.bench.plans import PROTOCOL, Plan, Values
+from bayesdg.bench.plans import PROTOCOL, TOLD, Plan, Values
 from bayesdg.data.known import KNOWN, SOURCE_ANGLES, TARGET_ANGLES, expanded
 from bayesdg.data.tree import read_tree, shown
 from bayesdg.errors import UsageError
@@ -29,6 +29,7 @@ class Job:
         settings: All of them.
         test_draws: See Plan.
         measures: See Plan.
+        inner: Whether it is not reported: it holds a source of another run out to judge settings.
     """
 
     name: str
@@ -38,6 +39,13 @@ class Job:
     settings: Settings
     test_draws: tuple[int, ...] = ()
     measures: str = "accuracy"
+    inner: bool = False
+
+    @property
+    def unseen(self) -> str:
+        """Its targets, for people; and what was left out with them."""
+        gone = self.settings.data.exclude if self.inner else ()
+        return " and ".join(self.targets) + f" (without {' and '.join(gone)})" * bool(gone)
 
     @property
     def title(self) -> str:
@@ -46,7 +54,7 @@ class Job:
 
     def __str__(self) -> str:
         """For people, such as 'pacs, photo unseen, j, seed 0'."""
-        parts = [self.title, f"{' and '.join(self.targets)} unseen", self.settings.method]
+        parts = [self.title, f"{self.unseen} unseen", self.settings.method]
         return ", ".join([*parts, *filter(None, [self.variant]), f"seed {self.settings.seed}"])
 
 
@@ -55,7 +63,10 @@ def jobs_of(plan: Plan) -> list[Job]:
 
     A run that is wanted twice, as where two variants meet, is listed under both variants.
     """
-    groups = {name: _targets_of(name, plan.targets) for name in plan.datasets}
+    told = {name: value for name, value in plan.settings.items() if name == "data.exclude"}
+    gone = Settings().replace(told).data.exclude
+    groups = {name: _targets_of(name, plan.targets, gone) for name in plan.datasets}
+    _refuse_namesakes(plan.datasets)
     return [
         _job(plan, dataset, targets, method, variant, values, seed)
         for seed in plan.seeds
@@ -64,6 +75,27 @@ def jobs_of(plan: Plan) -> list[Job]:
         for method in plan.methods
         for variant, values in _variants(plan, method)
     ]
+
+
+def inner_jobs(jobs: Iterable[Job]) -> list[Job]:
+    """What selection by leave-one-source-out asks for: each run again without each of its sources.
+
+    Its own targets are excluded there, so that nothing of them can be seen.
+    """
+    return [
+        _held_out(job, source)
+        for job in jobs
+        if job.measures == "accuracy"
+        for source in domains_of(job.dataset)
+        if source not in (*job.targets, *job.settings.data.exclude)
+    ]
+
+
+def _held_out(job: Job, source: str) -> Job:
+    exclude = (*job.settings.data.exclude, *job.targets)
+    settings = job.settings.replace({"data.exclude": exclude})
+    name = run_name(job.title, (source,), settings)
+    return replace(job, name=name, targets=(source,), settings=settings, test_draws=(), inner=True)
 
 
 def each_once(jobs: Iterable[Job]) -> list[Job]:
@@ -130,10 +162,27 @@ def _job(
         }
     )
     name = run_name(_title(dataset), targets, settings)
-    place = dataset if dataset in KNOWN else str(expanded(dataset).resolve())
-    # Where nothing is drawn there is one answer.
-    tests = plan.test_draws if settings.row.is_bayesian else plan.test_draws and (0,)
-    return Job(name, place, targets, variant, settings, tests, plan.measures)
+    told = settings.prediction.draws
+    tests = tuple(dict.fromkeys(told if num == TOLD else num for num in plan.test_draws))
+    if not settings.row.is_bayesian:
+        tests = tests and (0,)  # nothing is drawn: there is one answer
+    return Job(name, _place(dataset), targets, variant, settings, tests, plan.measures)
+
+
+def _refuse_namesakes(datasets: Sequence[str]) -> None:
+    """Runs are named by their data set, so two of one name would be taken for one."""
+    places: dict[str, str] = {}
+    for dataset in datasets:
+        other = places.setdefault(_title(dataset), dataset)
+        if _place(other) != _place(dataset):
+            raise UsageError(
+                f"{other} and {dataset} are both called {_title(dataset)!r}; rename a folder, or "
+                "give each an --out of its own"
+            )
+
+
+def _place(dataset: str) -> str:
+    return dataset if dataset in KNOWN else str(expanded(dataset).resolve())
 
 
 def _title(dataset: str) -> str:
@@ -151,8 +200,10 @@ def domains_of(dataset: str) -> tuple[str, ...]:
     return known.domains or tuple(str(angle) for angle in sorted(SOURCE_ANGLES + TARGET_ANGLES))
 
 
-def _targets_of(dataset: str, wanted: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Groups of domains that are unseen together."""
+def _targets_of(
+    dataset: str, wanted: tuple[tuple[str, ...], ...], gone: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Groups of domains that are unseen together; where none is named, each that is not `gone`."""
     domains = domains_of(dataset)
     for group in wanted:
         for name in group:
@@ -161,4 +212,4 @@ def _targets_of(dataset: str, wanted: tuple[tuple[str, ...], ...]) -> tuple[tupl
         return wanted
     if dataset in KNOWN and not KNOWN[dataset].domains:
         return (tuple(map(str, TARGET_ANGLES)),)
-    return tuple((name,) for name in domains)
+    return tuple((name,) for name in domains if name not in gone)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +44,19 @@ def seed_numbers(text: str) -> tuple[int, ...]:
     ((0, 1, 2), (4, 7), (2, 3, 4))
     """
     try:
-        if "," in text:
-            return tuple(dict.fromkeys(int(part) for part in text.split(",") if part.strip()))
         first, dash, last = text.partition("-")
-        numbers = range(int(first), int(last) + 1) if dash else range(int(text))
+        numbers: Sequence[int]
+        if "," in text:
+            numbers = [int(part) for part in text.split(",") if part.strip()]
+        else:
+            numbers = range(int(first), int(last) + 1) if dash else range(int(text))
     except ValueError:
-        numbers = range(0)
-    if not 0 < len(numbers) <= MOST_SEEDS:
+        numbers = ()
+    if not 0 < len(numbers) <= MOST_SEEDS or min(numbers) < 0:
         raise UsageError(
             f"--seeds is {text!r}; wanted how many, such as 5, or which, such as 0,2 or 3-7"
         )
-    return tuple(numbers)
+    return tuple(dict.fromkeys(numbers))
 
 
 def to_plain(plan: Plan) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from errno import ENOSPC
 from pathlib import Path
 
-from bayesdg.bench.folder import COST, DRAWS, is_done, job_path, missing_draws, read_job
+from bayesdg.bench.folder import COST, is_done, job_path, missing_draws, read_job
 from bayesdg.bench.jobs import Job
 from bayesdg.errors import BayesdgError
 from bayesdg.training.launch import launch
@@ -43,7 +43,7 @@ def work(folder: Path, job: Job, root: Path | None = None) -> None:
         from bayesdg.bench.draws import write_tests
 
         with FolderLock.acquire(path, _say):
-            write_tests(path / DRAWS, path, missing_draws(path, job), dataset)
+            write_tests(path, missing_draws(path, job), dataset)
 
 
 def command(folder: Path, name: str, root: Path | None) -> list[str]:

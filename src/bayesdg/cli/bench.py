@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from bayesdg.cli.data import AsJson, Root
-from bayesdg.cli.terminal import check_folder, console, messages
+from bayesdg.cli.terminal import check_folder, messages
 from bayesdg.errors import BayesdgError, UsageError
 
 if TYPE_CHECKING:
     from bayesdg.bench.drive import Engine, Outcome
-    from bayesdg.bench.estimate import Estimate
     from bayesdg.bench.jobs import Job
-    from bayesdg.bench.plans import Plan
 
 NARROW, WHERE = "Narrow or change the plan", "Where it runs"
 ENGINES = ("local", "ray", "slurm")
@@ -49,6 +45,14 @@ def bench(
         str | None,
         typer.Option(help="How many (5), or which (0,2 or 3-7).", rich_help_panel=NARROW),
     ] = None,
+    leave_one_source_out: Annotated[
+        bool,
+        typer.Option(
+            "--leave-one-source-out",
+            help="Each run again without each of its sources: settings by that rule of selection.",
+            rich_help_panel=NARROW,
+        ),
+    ] = False,
     steps: Annotated[int | None, typer.Option(help="Per run.", rich_help_panel=NARROW)] = None,
     preset: Annotated[
         str | None, typer.Option(help="default, paper or released.", rich_help_panel=NARROW)
@@ -102,8 +106,9 @@ def bench(
 ) -> None:
     """Run an experiment of the paper, or one of yours; the same command again goes on with it."""
     from bayesdg.bench.folder import write_plan
-    from bayesdg.bench.jobs import each_once, jobs_of, narrowed
+    from bayesdg.bench.jobs import each_once, inner_jobs, jobs_of, narrowed
     from bayesdg.bench.planfile import find_plan, group, seed_numbers
+    from bayesdg.cli.bench_dry_run import print_dry_run
     from bayesdg.cli.train import given_settings
 
     if plan is None:
@@ -126,15 +131,17 @@ def bench(
         whole,
         values,
         dataset or (),
-        [group(text) for text in _listed(targets)],
-        _listed(methods),
-        seed_numbers(seeds) if seeds else (),
+        [group(text) for text in _listed("--targets", targets)],
+        _listed("--methods", methods),
+        () if seeds is None else seed_numbers(seeds),
         preset,
     )
     planned = jobs_of(wanted)
+    if leave_one_source_out:
+        planned += inner_jobs(planned)
     todo = each_once(planned)
     if dry_run:
-        _print_dry_run(out, name, wanted, todo, jobs or 1, as_json)
+        print_dry_run(out, name, wanted, todo, jobs or 1, as_json)
         return
     check_folder(out)
     for line in write_plan(out, name, wanted, planned):
@@ -143,11 +150,15 @@ def bench(
         )
     place = {"address": address, "cpus": cpus, "gpus": gpus, "partition": partition, "hours": hours}
     outcome = _run(out, todo, _engine(engine, out, root, jobs, place), retries)
-    _print_outcome(out, name, outcome, len(todo), as_json)
+    rule = "leave-one-source-out" if leave_one_source_out else "source-val"
+    _print_outcome(out, name, rule, outcome, len(todo), as_json)
 
 
-def _listed(texts: Iterable[str] | None) -> list[str]:
-    return [part.strip() for text in texts or () for part in text.split(",") if part.strip()]
+def _listed(option: str, texts: Sequence[str] | None) -> list[str]:
+    found = [part.strip() for text in texts or () for part in text.split(",") if part.strip()]
+    if texts and not found:
+        raise UsageError(f"{option} is empty; name some, or leave it out for those of the plan")
+    return found
 
 
 def _engine(
@@ -180,7 +191,9 @@ def _run(
         return drive(out, jobs, place, retries, progress, signals)
 
 
-def _print_outcome(out: Path, name: str, outcome: Outcome, num: int, as_json: bool) -> None:
+def _print_outcome(
+    out: Path, name: str, rule: str, outcome: Outcome, num: int, as_json: bool
+) -> None:
     """The table, what failed and why; raises if not all is done."""
     if outcome.stopped is not None:
         messages.print(f"{len(outcome.done)} of {num} runs are done", markup=False)
@@ -192,7 +205,7 @@ def _print_outcome(out: Path, name: str, outcome: Outcome, num: int, as_json: bo
         ]
         typer.echo(json.dumps({"plan": name, "done": outcome.done, "failed": failed}, indent=1))
     else:
-        _print_table(out, name)
+        _print_table(out, name, rule)
     for failure in outcome.failures:
         messages.print(
             f"failed: {failure.job}: {failure.why} (exit code {failure.exit_code}; all it said is "
@@ -206,12 +219,12 @@ def _print_outcome(out: Path, name: str, outcome: Outcome, num: int, as_json: bo
     messages.print(f"all {num} runs are in {out}", markup=False, soft_wrap=True)
 
 
-def _print_table(out: Path, name: str) -> None:
+def _print_table(out: Path, name: str, rule: str) -> None:
     """The plan's table in the paper's layout, as far as there is one."""
     from bayesdg.cli.table import table
 
     try:
-        table(out, name)
+        table(out, name, rule)
     except BayesdgError as error:
         messages.print(f"no table: {error}", markup=False, highlight=False, soft_wrap=True)
 
@@ -226,61 +239,3 @@ def _print_plans(as_json: bool) -> None:
     for name, plan in PLANS.items():
         typer.echo(f"{name:16}{plan.paper:11}{plan.about}")
     typer.echo("\nbayesdg bench NAME --dry-run lists the runs of a plan")
-
-
-def _print_dry_run(
-    out: Path, name: str, plan: Plan, jobs: Sequence[Job], at_a_time: int, as_json: bool
-) -> None:
-    from bayesdg.bench.estimate import Estimate
-    from bayesdg.bench.folder import is_done, job_path, last_step, to_json
-    from bayesdg.bench.planfile import to_plain
-
-    estimate = Estimate(out)
-    rows: list[dict[str, Any]] = []
-    for job in jobs:
-        step = last_step(job_path(out, job))[0]
-        state = "done" if is_done(out, job) else f"at step {step}" if step else "to do"
-        seconds = 0.0 if state == "done" else estimate.seconds(job)
-        rows.append({**to_json(job), "state": state, "seconds": seconds})
-    left = [job for job, row in zip(jobs, rows, strict=True) if row["state"] != "done"]
-    total = estimate.total(left)
-    if as_json:
-        content = {"name": name, "plan": to_plain(plan), "runs": rows, "seconds": total}
-        typer.echo(json.dumps(content, indent=1))
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("data set", "unseen", "method", "variant", "seed", "state", "time"):
-        table.add_column(column, justify="right" if column in ("seed", "time") else "left")
-    for job, row in zip(jobs, rows, strict=True):
-        cells = (job.title, "+".join(job.targets), job.settings.method, job.variant)
-        table.add_row(
-            *map(escape, cells), str(job.settings.seed), row["state"], duration(row["seconds"])
-        )
-    console.print(table)
-    typer.echo(f"\n{len(jobs)} runs, {len(jobs) - len(left)} of them done in {out}")
-    typer.echo(_time_left(total, estimate, at_a_time))
-
-
-def _time_left(total: float | None, estimate: Estimate, at_a_time: int) -> str:
-    if total is not None:
-        return f"training that is left: {duration(total)}, {duration(total / at_a_time)} with " + (
-            f"{at_a_time} at a time if they do not slow each other" if at_a_time > 1 else "1 job"
-        )
-    return (
-        "time unknown: it is told from runs that are done in this folder, with the same data set, "
-        "backbone, image size and device"
-    )
-
-
-def duration(seconds: float | None) -> str:
-    """For people.
-
-    >>> duration(7380), duration(42), duration(None)
-    ('2 h 03 min', '42 s', 'unknown')
-    """
-    if seconds is None:
-        return "unknown"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"

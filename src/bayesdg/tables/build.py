@@ -10,7 +10,7 @@ from pathlib import Path
 from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.methods.rows import METHODS, ROWS
 from bayesdg.names import choose
-from bayesdg.selection import RULES, leave_one_source_out
+from bayesdg.selection import RULES, Choice, leave_one_source_out
 from bayesdg.stored_runs import StoredRun, find_runs
 from bayesdg.tables.cost import cost_table
 from bayesdg.tables.entries import Entry, found_entries, planned
@@ -47,10 +47,13 @@ def tables_of(
         if plan is not None:
             choose("plan", plan, paper())
         plans = {plan or "": found_entries(runs)}
+    choices = leave_one_source_out(runs) if RULES[selection].over_runs else []
     tables = [
         table
         for name, entries in plans.items()
-        for table in _tables(folder, name, entries, runs, selection, metrics)
+        for table in _tables(
+            folder, name, [e for e in entries if not e.inner], choices, selection, metrics
+        )
     ]
     if not tables:
         why = f": {notes[0]}" if notes else "; give a folder that bayesdg has written runs to"
@@ -59,6 +62,8 @@ def tables_of(
     spare = [entry.name for entry in found_entries(runs) if entry.name not in wanted]
     if spare and plan is None:
         notes.append(f"{len(spare)} more runs are in no plan that is shown, such as {spare[0]}")
+    found = (choice for choice in choices if choice.runs)
+    notes += [f"not compared: {text}" for choice in found for text in choice.missing]
     return tables, notes
 
 
@@ -66,7 +71,7 @@ def _tables(
     folder: Path,
     plan: str,
     entries: Sequence[Entry],
-    runs: Sequence[StoredRun],
+    choices: Sequence[Choice],
     selection: str,
     metrics: Sequence[str],
 ) -> list[Table]:
@@ -81,7 +86,7 @@ def _tables(
         for entry in entries
     }
     if rule.over_runs:
-        entries = _with_chosen_settings(entries, runs, readings)
+        entries = _with_chosen_settings(entries, choices, readings)
     name = layout_of(entries, asked)
     if name == "cost":
         return [cost_table(folder, plan, entries)]
@@ -113,12 +118,12 @@ def _tables(
 
 
 def _with_chosen_settings(
-    entries: Sequence[Entry], runs: Sequence[StoredRun], readings: dict[str, Reading]
+    entries: Sequence[Entry], choices: Sequence[Choice], readings: dict[str, Reading]
 ) -> list[Entry]:
     """The entries whose settings won; where none could, all, and the reading says why."""
     chosen: set[tuple[object, ...]] = set()
     winners: set[Path] = set()
-    for choice in leave_one_source_out(runs):
+    for choice in choices:
         winners.update(run.path for run in choice.runs)
         task_of = ((run.task, run.settings) for run in choice.runs)
         chosen.update((t.dataset, t.targets, s.method, s.preset) for t, s in task_of)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bayesdg.bench.folder import COST, COSTS
 from bayesdg.errors import StoredRunError
 from bayesdg.tables.cells import Cell
 from bayesdg.tables.entries import Entry
@@ -15,7 +16,6 @@ from bayesdg.tables.paper import Printed, paper
 from bayesdg.tables.table import Place, Table
 from bayesdg.training.about import read_json
 
-COST = "cost.json"
 # Metric -> name in cost.json, and what it is divided by.
 COLUMNS = {
     "layers": ("layers", 1),
@@ -38,7 +38,7 @@ def cost_table(folder: Path, plan: str, entries: Sequence[Entry]) -> Table:
     missing = []
     for entry in entries:
         line = Line(entry.method, entry.preset, entry.variant)
-        path = folder / "costs" / entry.name / COST
+        path = folder / COSTS / entry.name / COST
         if path.is_file():
             measured[line] = read_json(path)
         why = measured[line].get("problem") if line in measured else "not measured"

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from bayesdg.bench.folder import PLAN, RUNS, planned_jobs
+from bayesdg.bench.jobs import Job
 from bayesdg.data.known import KNOWN
-from bayesdg.errors import StoredRunError
 from bayesdg.methods.rows import METHODS
 from bayesdg.names import choose
 from bayesdg.selection import full_runs
 from bayesdg.stored_runs import StoredRun
-from bayesdg.training.about import read_json
-
-PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,7 @@ class Entry:
         name: Of its folder.
         test_draws: Numbers of draws it is to be tested with.
         measures: 'accuracy', or 'cost' of a step.
+        inner: Whether it is wanted for what it says about another run's settings alone.
     """
 
     dataset: str
@@ -49,6 +47,7 @@ class Entry:
     name: str
     test_draws: tuple[int, ...] = ()
     measures: str = "accuracy"
+    inner: bool = False
 
     @property
     def key(self) -> str:
@@ -86,33 +85,28 @@ def planned(folder: Path, runs: Iterable[StoredRun], plan: str | None) -> dict[s
     """What plan.json wants, by plan; of one plan if it is named. Nothing if there is no file."""
     if not (folder / PLAN).is_file():
         return {}
-    plans = read_json(folder / PLAN).get("plans")
-    if not isinstance(plans, dict):
-        raise StoredRunError(f"{folder / PLAN} is damaged: it holds no plans")
+    plans = planned_jobs(folder)
     if plan is not None:
         plans = {plan: choose("plan", plan, plans, str(folder / PLAN))}
     # What the bench itself has written comes last: it counts, and not a copy elsewhere.
-    own = folder / "runs"
+    own = folder / RUNS
     by_name = {run.path.name: run for run in sorted(runs, key=lambda r: r.path.parent == own)}
-    try:
-        return {
-            name: [_planned(job, by_name.get(job["run"])) for job in content["jobs"]]
-            for name, content in plans.items()
-        }
-    except (KeyError, TypeError) as error:
-        raise StoredRunError(f"{folder / PLAN} is damaged: {error}") from None
+    return {
+        name: [_planned(job, by_name.get(job.name)) for job in jobs] for name, jobs in plans.items()
+    }
 
 
-def _planned(job: dict[str, Any], run: StoredRun | None) -> Entry:
+def _planned(job: Job, run: StoredRun | None) -> Entry:
     return Entry(
-        run.task.dataset if run else Path(job["dataset"]).name,
-        tuple(job["targets"]),
-        job["method"],
-        job["settings"].get("preset", "default"),
-        job["variant"],
-        job["seed"],
+        run.task.dataset if run else job.title,
+        job.targets,
+        job.settings.method,
+        job.settings.preset,
+        job.variant,
+        job.settings.seed,
         run,
-        job["run"],
-        tuple(job["test_draws"]),
-        job["measures"],
+        job.name,
+        job.test_draws,
+        job.measures,
+        job.inner,
     )

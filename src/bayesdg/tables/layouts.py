@@ -160,7 +160,9 @@ def layout_of(entries: Iterable[Entry], metrics: Sequence[str]) -> str:
     if len(metrics) > 1:
         return "metrics"
     rotated = all(entry.dataset.startswith("rotated-") for entry in entries)
-    return "in-and-out" if rotated else "targets"
+    # Where angles are unseen one by one, they are domains like others.
+    together = len({entry.targets for entry in entries}) == 1
+    return "in-and-out" if rotated and together else "targets"
 
 
 def _point(

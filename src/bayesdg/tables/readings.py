@@ -22,6 +22,7 @@ class Reading:
     Attributes:
         step: The chosen one.
         draws: Weight draws that made them.
+        asked: Weight draws that were asked for: members of an ensemble answer whatever it is.
         domains: Role -> metrics by domain: 'target' and 'source' on test images, 'val' on the
             sources' validation images.
         detections: What tells errors, new domains and unknown classes apart.
@@ -31,6 +32,7 @@ class Reading:
 
     step: int = 0
     draws: int = 0
+    asked: int = 0
     domains: Mapping[Role, Metrics] = field(default_factory=dict)
     detections: tuple[DetectionRecord, ...] = ()
     tests: Mapping[int, Metrics] = field(default_factory=dict)
@@ -50,7 +52,7 @@ class Reading:
             ]
             return _mean(found, f"{metric} was not computed")
         if metric == "milliseconds":
-            return self.under(self.draws, metric)
+            return self.under(self.asked, metric)
         metrics = self.domains.get(role, {}).values()
         lacks = f"{metric} was not computed" if metrics else self.lacking(role)
         return _mean([domain.get(metric) for domain in metrics], lacks)
@@ -90,7 +92,8 @@ def read_under(run: StoredRun, rule: Rule) -> Reading:
         "val": step.source_val or {},
     }
     detections = tuple(record for record in records if isinstance(record, DetectionRecord))
-    return Reading(step.step, draws, domains, detections, _tests(run, step))
+    asked = run.settings.prediction.draws if run.settings.row.is_bayesian else 0
+    return Reading(step.step, draws, asked, domains, detections, _tests(run, step))
 
 
 def _reported_draws(run: StoredRun) -> int:
