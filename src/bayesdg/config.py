@@ -51,7 +51,7 @@ def read_file(path: Path, convert: Callable[[object], T]) -> T:
     raise UsageError(f"{_printable(str(path))}: {_printable(problem, longest=400)}")
 
 
-def assignments(texts: Sequence[str]) -> dict[str, Any]:
+def assignments(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:
     """Dotted setting names -> values, from texts such as 'training.steps=500'.
 
     Numbers stay text, which pydantic reads by the setting's type.
@@ -64,12 +64,12 @@ def assignments(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not name or not equals:
             raise UsageError(
-                f"--set takes NAME=VALUE, such as training.steps=500; got {_short(text)}"
+                f"{option} takes NAME=VALUE, such as training.steps=500; got {_short(text)}"
             )
         first = given.setdefault(name, value)
         if first != value:
             raise UsageError(
-                f"--set gives {_short(name)} twice, as {_short(first)} and {_short(value)};"
+                f"{option} gives {_short(name)} twice, as {_short(first)} and {_short(value)};"
                 " wanted one NAME=VALUE, such as training.steps=500"
             )
     return {

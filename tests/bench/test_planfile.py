@@ -57,6 +57,7 @@ def test_every_plan_of_ours_could_be_written_as_a_file(name: str, tmp_path: Path
         ("about = 'x'\n", "methods: Field required"),
         ("methods = []\n", "methods is empty; wanted at least one"),
         ("methods = ['j']\nseeds = ['a']\n", "seeds.0: "),
+        ("methods = ['j']\ntest_draws = [-3]\n", "test_draws holds -3; wanted 0 or more"),
         ("methods = ['j']\nseeds = [-1]\n", "seed: Input should be greater"),
         ("methods = ['j']\nsettings = 3\n", "settings is 3; wanted a table"),
         ("methods = ['j']\n[variants]\nx = 1\n", "holds no settings"),

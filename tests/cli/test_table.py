@@ -47,6 +47,7 @@ def test_runs_are_chosen_by_their_settings(
         (["--metric", "acuracy"], "unknown metric 'acuracy'; did you mean 'accuracy'"),
         (["--selection", "orcale"], "unknown selection 'orcale'; did you mean 'oracle'"),
         (["--plan", "ablatoin"], "unknown plan 'ablatoin'; did you mean 'ablation'"),
+        (["--where", "steps"], "--where takes NAME=VALUE"),
         (["--where", "training.step=5"], "did you mean 'training.steps'"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bayesdg.bench.plans import PLANS, Plan
+from bayesdg.bench.plans import PLANS, TOLD, Plan
 from bayesdg.config import leaves, read_file
 from bayesdg.errors import UsageError
 from bayesdg.names import choose, unknown
@@ -91,6 +91,9 @@ def _plan(parsed: object) -> Plan:
     for name in ("methods", "datasets", "seeds", "variants"):
         if not getattr(plan, name):
             raise ValueError(f"{name} is empty; wanted at least one")
+    if min(plan.test_draws, default=0) < TOLD:
+        least = min(plan.test_draws)
+        raise ValueError(f"test_draws holds {least}; wanted 0 or more, or -1 for prediction.draws")
     return plan
 
 

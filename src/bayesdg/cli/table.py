@@ -65,7 +65,7 @@ def table(
 def _wanted(texts: list[str]) -> Callable[[StoredRun], bool]:
     from bayesdg.config import assignments
 
-    values = assignments(texts)
+    values = assignments(texts, "--where")
 
     def keep(run: StoredRun) -> bool:
         return run.settings == run.settings.replace(values)

@@ -85,8 +85,9 @@ def _tables(
         entry.key: Reading(problem="no run") if entry.run is None else read_under(entry.run, rule)
         for entry in entries
     }
+    winners: list[str] = []
     if rule.over_runs:
-        entries = _with_chosen_settings(entries, choices, readings)
+        entries, winners = _with_chosen_settings(entries, choices, readings)
     name = layout_of(entries, asked)
     if name == "cost":
         return [cost_table(folder, plan, entries)]
@@ -113,14 +114,18 @@ def _tables(
             compare = points = averaged(points)
         columns = list(dict.fromkeys(p.column for p in compare)) if layout.compare else []
         table = table_of(title, selection, points, columns, rule.over_runs)
-        tables.append(_annotated(table, plan, name))
+        annotated = _annotated(table, plan, name)
+        tables.append(replace(annotated, notes=(*annotated.notes, *winners)))
     return tables
 
 
 def _with_chosen_settings(
     entries: Sequence[Entry], choices: Sequence[Choice], readings: dict[str, Reading]
-) -> list[Entry]:
-    """The entries whose settings won; where none could, all, and the reading says why."""
+) -> tuple[list[Entry], list[str]]:
+    """The entries whose settings won, and which these are, a line each.
+
+    Where none could win it is all entries, and the reading says why.
+    """
     chosen: set[tuple[object, ...]] = set()
     winners: set[Path] = set()
     for choice in choices:
@@ -128,6 +133,7 @@ def _with_chosen_settings(
         task_of = ((run.task, run.settings) for run in choice.runs)
         chosen.update((t.dataset, t.targets, s.method, s.preset) for t, s in task_of)
     kept = []
+    told: dict[str, None] = {}
     for entry in entries:
         about = (entry.dataset, entry.targets, entry.method, entry.preset)
         if about not in chosen:
@@ -135,8 +141,11 @@ def _with_chosen_settings(
             readings[entry.key] = replace(readings[entry.key], problem=why)
         elif entry.variant if entry.run is None else entry.run.path not in winners:
             continue
+        elif entry.variant:
+            unseen = " and ".join(entry.targets)
+            told[f"chosen for {entry.method} on {entry.dataset}, {unseen}: {entry.variant}"] = None
         kept.append(replace(entry, variant=""))
-    return kept
+    return kept, list(told)
 
 
 def _in_printed_order(points: Sequence[Point]) -> list[Point]:
