@@ -12,6 +12,7 @@ from bayesdg.bench.plans import PLANS
 from bayesdg.methods.learner import build_learner
 from bayesdg.settings import Settings
 from bayesdg.training.engine import Engine
+from bayesdg.training.state import TrainingState
 from benches import MINIATURE
 
 # Extra FLOPs and parameters in millions, by Bayesian layers and draws, as printed.
@@ -96,6 +97,32 @@ def test_paired_draws_hold_memory_in_proportion_and_products_by_the_power() -> N
     assert none < paired[8] < product[8]
     assert paired[16] - none <= 2 * (paired[8] - none)
     assert 4 < (product[16] - paired[16]) / (product[8] - paired[8]) < 8
+
+
+@pytest.mark.slow
+def test_three_bayesian_layers_with_20_paired_draws_hold_hardly_more_than_none() -> None:
+    """At the size of appendix F, from two smaller steps: what is held grows by the image."""
+    shape = Shape(channels=3, image_size=224, num_classes=K, num_sources=3)
+    whole = 128 + 32 * K * 2
+
+    def held(method: str, variant: str) -> float:
+        jobs = jobs_of(narrowed(PLANS["cost"], {"model.pretrained": False}, methods=[method]))
+        (job,) = [job for job in jobs if job.variant == variant]
+        found = []
+        for num in (1, 2):
+            size = {"episode.per_class": num, "episode.batch_size": 4 * num}
+            settings = job.settings.replace({**size, "engine.device": "cpu"})
+            learner = build_learner(settings, K, 3, num_sources=3).train()
+            state = TrainingState(learner, settings.training)
+            with Engine(settings) as engine:
+                engine.prepare(learner)
+                episode = costs._episode(settings, shape, target_only=False)
+                held = costs._saved_bytes(state, engine, episode, settings)
+            found.append((len(episode.labels), held))
+        (few, less), (many, more) = found
+        return less + (more - less) / (many - few) * (whole - few)
+
+    assert 1 < held("j-deep-invariant", "paired 20") / held("c", "") < 1.1
 
 
 def test_a_step_counts_the_images_of_appendix_f() -> None:
