@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdg import stored_runs
+from bayesdg.bench.folder import PLAN
 from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.evaluate.features import NAME, FeatureSample, read_features
 from bayesdg.evaluate.stored import PredictedPart, predictions_path, read_predictions, stored_draws
@@ -28,7 +29,6 @@ from bayesdg.records import (
     read_records,
 )
 from bayesdg.settings import Settings
-from bayesdg.tables.entries import PLAN
 from bayesdg.training import about
 from bayesdg.training.about import Task
 from bayesdg.training.checkpoint import MANIFEST

@@ -15,13 +15,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
+from bayesdg.bench.folder import PLAN
 from bayesdg.errors import BayesdgError, UsageError
 from bayesdg.report.bench import bench_sections
 from bayesdg.report.build import build_page
 from bayesdg.report.page import Page, Section, to_html
 from bayesdg.report.prepare import prepared
 from bayesdg.report.runs import read_run, run_folders
-from bayesdg.tables.entries import PLAN
 
 HOST = "127.0.0.1"
 # What a page is made from; when they are as they were, so is the page.
