@@ -111,7 +111,7 @@ def test_turned_images_are_the_same_whatever_the_storage(tiny_settings: MakeSett
     upright = torch.randint(256, (20, 1, 28, 28), dtype=torch.uint8)
     sets = {"30": ImageSet(Turned(upright, 30, 64), torch.arange(20))}
     found = [
-        placed(sets, torch.device("cuda"), DataSettings(storage=storage))["30"].images  # type: ignore[arg-type]
+        placed(sets, torch.device("cuda"), DataSettings(storage=storage))["30"].images
         for storage in ("device", "memory", "disk")
     ]
     index = torch.arange(20)

@@ -1,10 +1,15 @@
 """Rules that hold for the whole package."""
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 import bayesdg
 
@@ -54,6 +59,18 @@ def test_constraints_pin_every_dependency() -> None:
     extras = [need for extra in project["optional-dependencies"].values() for need in extra]
     wanted = {normal(re.split(r"[\[><=]", need)[0]) for need in project["dependencies"] + extras}
     assert wanted <= pins
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "tests"])
+def test_what_scripts_and_tests_import_exists(folder: str) -> None:
+    """Inside of functions too: most benchmarks and the slow tests run seldom."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bayesdg"):
+                module = importlib.import_module(str(node.module))
+                for name in (alias.name for alias in node.names):
+                    there = hasattr(module, name) or find_spec(f"{node.module}.{name}")
+                    assert there, f"{path}, line {node.lineno}: no {name} in {node.module}"
 
 
 def test_a_public_name_is_the_same_on_every_use() -> None:

@@ -38,8 +38,8 @@ class Sealed:
 
 def sealed(domain: Domain) -> Domain:
     """The domain, with images that must not be looked at."""
-    parts = {}
-    for part in ("train", "val", "test"):
-        images: ImageSet = getattr(domain, part)
-        parts[part] = ImageSet(Sealed(images.images), images.labels)
-    return Domain(domain.name, **parts)
+
+    def closed(images: ImageSet) -> ImageSet:
+        return ImageSet(Sealed(images.images), images.labels)
+
+    return Domain(domain.name, closed(domain.train), closed(domain.val), closed(domain.test))
