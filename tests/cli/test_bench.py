@@ -78,6 +78,21 @@ def test_a_mistake_gets_one_line_and_code_2(
     assert not (tmp_path / "bench").exists()
 
 
+@pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_an_engine_that_is_not_installed_begins_no_bench(
+    engine: str,
+    package: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    code, _, err = said(capsys, "pacs", "--engine", engine, "--out", str(tmp_path / "bench"))
+    assert code == 2
+    assert f"needs {package}, not installed here; pip install 'bayesdg[{engine}]'" in err
+    assert not (tmp_path / "bench").exists()
+
+
 def command(folder: Path, out: Path, **more: object) -> list[str]:
     """The two runs of a small bench."""
     values = [f"--set={name}={value}" for name, value in {**MINIATURE, **more}.items()]

@@ -143,13 +143,14 @@ def bench(
     if dry_run:
         print_dry_run(out, name, wanted, todo, jobs or 1, as_json)
         return
+    place = {"address": address, "cpus": cpus, "gpus": gpus, "partition": partition, "hours": hours}
+    runner = _engine(engine, out, root, jobs, place)  # before a plan is written for nobody
     check_folder(out)
     for line in write_plan(out, name, wanted, planned):
         messages.print(
             f"note: {name} was begun here with other settings: {line}", markup=False, soft_wrap=True
         )
-    place = {"address": address, "cpus": cpus, "gpus": gpus, "partition": partition, "hours": hours}
-    outcome = _run(out, todo, _engine(engine, out, root, jobs, place), retries)
+    outcome = _run(out, todo, runner, retries)
     rule = "leave-one-source-out" if leave_one_source_out else "source-val"
     _print_outcome(out, name, rule, outcome, len(todo), as_json)
 

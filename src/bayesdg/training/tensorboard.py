@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bayesdg.errors import UsageError
 from bayesdg.records import Record, StepRecord
 
 
@@ -15,12 +14,8 @@ def mirrored(
     watch: Callable[[Record], None], folder: Path, step: int
 ) -> Iterator[Callable[[Record], None]]:
     """`watch`, and curves below folder/tensorboard; those beyond `step` are taken back."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UsageError(
-            "tensorboard is not installed; pip install 'bayesdg[viz]', or leave out --tensorboard"
-        ) from None
+    from torch.utils.tensorboard import SummaryWriter
+
     with SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1) as writer:
 
         def both(record: Record) -> None:

@@ -13,6 +13,7 @@ from bayesdg.data import DomainDataset, ImageSet, Split
 from bayesdg.data.contents import contents
 from bayesdg.data.known import expanded
 from bayesdg.errors import UsageError
+from bayesdg.extras import need
 from bayesdg.methods.learner import build_learner
 from bayesdg.records import Record, StartRecord
 from bayesdg.settings import Settings
@@ -74,6 +75,8 @@ def train(
         elif signals is None:
             signals = stack.enter_context(Signals().heard())
         # Before there is a folder: what cannot be built leaves none behind.
+        if settings.engine.tensorboard:
+            need("viz", "tensorboard")
         state = None if _is_done(engine, path) else _fresh_state(dataset, settings, task, engine)
         keeper: Keeper = Memory(on_record) if engine.is_first else Silent()
         if path is not None:
