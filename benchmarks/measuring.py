@@ -88,7 +88,9 @@ def peak_mebibytes(work: Work, device: torch.device) -> float:
         work()
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=activities, profile_memory=True, acc_events=True
+    ) as profile:
         work()
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"

@@ -262,7 +262,7 @@ def profiled(scale: Scale) -> None:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if scale.fast:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    profiler = torch.profiler.profile(activities=activities)
+    profiler = torch.profiler.profile(activities=activities, acc_events=True)
     begin = scale.warm_up
 
     def watch(record: Record) -> None:

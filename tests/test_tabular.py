@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from bayesdg.errors import UsageError
 from bayesdg.tabular import Kind, Row, check_table, table_file, table_text
 
+needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs the extra parquet")
+PARQUET = pytest.param(".parquet", marks=needs_pyarrow)
 COLUMNS: dict[str, Kind] = {"path": "text", "p": "number", "set": "names", "n": "count"}
 ROWS: list[Row] = [
     {"path": "a,b \"c\".png", "p": 0.25, "set": ["cat", "dog"], "n": 2},
@@ -33,7 +36,7 @@ def test_csv_and_json_lines_are_read_back_by_python() -> None:
     assert text.getvalue().isascii()
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".CSV"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", PARQUET, ".CSV"])
 def test_a_file_is_there_when_all_is_written_and_not_before(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out{suffix}"
     path.write_text("before")
@@ -52,7 +55,7 @@ def test_a_file_is_there_when_all_is_written_and_not_before(tmp_path: Path, suff
         assert len(path.read_text().splitlines()) == 6000 + (suffix != ".jsonl")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", PARQUET])
 def test_after_an_error_there_is_what_was_before(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out{suffix}"
     for before in (None, "before"):

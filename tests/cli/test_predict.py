@@ -135,7 +135,7 @@ def test_rows_are_what_python_says(run: Path, zoo: Path, bayesdg: Bayesdg) -> No
 def test_a_class_that_is_a_formula_is_quoted_in_csv_and_nowhere_else(
     run: Path, zoo: Path, bayesdg: Bayesdg, tmp_path: Path
 ) -> None:
-    from pyarrow import parquet
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
 
     out = {suffix: tmp_path / f"out.{suffix}" for suffix in ("csv", "jsonl", "parquet")}
     for path in out.values():
