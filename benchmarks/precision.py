@@ -12,13 +12,11 @@ anyway, because a GPU adds numbers in another order each time.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from measuring import about, chosen_device, write
 
 from bayesdg.data import DomainDataset, load_dataset
 from bayesdg.presets import preset
@@ -39,7 +37,8 @@ CASES: dict[str, dict[str, object]] = {
 
 def measured(dataset: DomainDataset, settings: Settings, target: str) -> dict[str, object]:
     """Losses, speed and memory of one run."""
-    torch.cuda.reset_peak_memory_stats()
+    if settings.engine.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     run = train(dataset, settings, [target])
     steps = [record for record in run.records if isinstance(record, StepRecord)]
     losses = [record.loss or 0.0 for record in steps]
@@ -61,15 +60,17 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--target", default="sketch")
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    device = chosen_device(arguments.device)
     dataset = load_dataset("pacs")
     base = preset("default", "bil").replace(
         {
             "model.weights": arguments.weights,
             "training.steps": arguments.steps,
             "training.evaluate_every": arguments.steps,
-            "engine.device": "cuda",
+            "engine.device": device.type,
         }
     )
     rows = {}
@@ -86,16 +87,10 @@ def main() -> None:
             flush=True,
         )
     if arguments.json:
-        about = {
-            "command": "python benchmarks/precision.py --weights FILE",
-            "date": datetime.now(UTC).date().isoformat(),
-            "machine": f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores",
-            "torch": torch.__version__,
-            "weights": "reconstructed ImageNet ResNet-18",
-            "rows": rows,
-        }
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(about, indent=1) + "\n")
+        command = f"python benchmarks/precision.py --weights FILE --target {arguments.target}"
+        command += f" --steps {arguments.steps}"
+        content = {**about(command, device), "weights": arguments.weights.name, "rows": rows}
+        write(arguments.json, content)
 
 
 if __name__ == "__main__":
