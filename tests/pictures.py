@@ -41,10 +41,6 @@ def make_tree(root: Path, layout: dict[str, dict[str, int]]) -> Path:
     return root
 
 
-# What is told of `with_damaged_exif`: Pillow's own words.
-WARNING = "decoder warning: Truncated File Read"
-
-
 def with_damaged_exif(image: Image.Image) -> bytes:
     """A JPEG whose EXIF block promises a text of 4096 bytes that is not there."""
     entry = struct.pack("<HHII", 270, 2, 4096, 1_000_000)  # tag, type text, length, offset

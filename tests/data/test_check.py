@@ -1,6 +1,7 @@
 """`bayesdg data`: what it reports, and with which exit code (bad-input scenarios 43 to 62)."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import Image
 from bayesdg.data.check import MANIFEST, Report, check_folder
 from bayesdg.data.known import KNOWN
 from bayesdg.stages import DataSettings
-from pictures import WARNING, make_tree, picture, with_damaged_exif
+from pictures import make_tree, picture, with_damaged_exif
 from test_cli import bayesdg
 
 LAYOUT = {domain: {"cat": 4, "dog": 4} for domain in ("art", "photo", "web")}
@@ -175,10 +176,13 @@ def test_broken_files_are_no_copies_of_each_other(folder: Path) -> None:
 def test_what_the_decoder_warns_of_is_counted_and_shown(folder: Path) -> None:
     for name in ("x", "y"):
         (folder / "web" / "cat" / f"{name}.jpg").write_bytes(with_damaged_exif(picture(ord(name))))
-    said = (WARNING,)
-    assert check(folder).odd == {"web/cat/x.jpg": said, "web/cat/y.jpg": said}
+    odd = check(folder).odd
+    assert list(odd) == ["web/cat/x.jpg", "web/cat/y.jpg"]
+    said = {text.removeprefix("decoder warning: ") for texts in odd.values() for text in texts}
+    (words,) = said  # Pillow's, which change between its versions
+    assert re.search("truncated|larger than file", words, re.IGNORECASE)
     _, out, err = bayesdg("data", "check", str(folder))
-    assert "decoder warning: 2 images, such as web/cat/x.jpg (Truncated File Read)" in out
+    assert f"decoder warning: 2 images, such as web/cat/x.jpg ({words})" in out
     assert err == ""
 
 
