@@ -172,3 +172,18 @@ def test_draws_table_is_that_of_the_benchmark() -> None:
     stored = json.loads((ROOT / "results" / "uncertainty" / "draws-cpu.json").read_text())
     for row in stored["rows"]:
         assert f"| {row['what']} | {row['ms']:,.0f} ms | {row['ratio']:.3f} |" in PAGE
+
+
+def test_the_lab_books_table_is_that_of_the_probe() -> None:
+    book = (ROOT / "results" / "LABBOOK.md").read_text(encoding="utf-8")
+    probe = json.loads((ROOT / "results" / "batch-norm" / "fashion-small-cnn.json").read_text())
+    rows: dict[str, list[str]] = {}
+    for row in probe["rows"]:
+        seen, held_out = (
+            100 * statistics.mean(row["accuracy"][angle] for angle in probe[names])
+            for names in ("trained_on", "compared_on")
+        )
+        rows.setdefault(row["case"], []).append(f"{seen:.1f} / {held_out:.1f}")
+    assert len(rows) == 8
+    for case, cells in rows.items():
+        assert f"| {case} | {' | '.join(cells)} |" in book
