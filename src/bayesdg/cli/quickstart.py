@@ -70,7 +70,7 @@ def quickstart(
         style="dim",
     )
     page = out / "report.html"
-    write_report(folders, page)
+    write_report([out] if seeds > 1 else folders, page)  # over seeds there are tables
     python, program = _how_to_call_again()
     look = f"import bayesdg as bd; print(bd.load_run({json.dumps(str(folders[-1]))}).results[-1])"
     typer.echo(f"""

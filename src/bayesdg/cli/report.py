@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,7 +74,8 @@ def write_report(
     compute = maps if maps is not None else len(mapped_runs(runs)) <= FEW
     runs = with_features(runs, class_, compute, root)
     with messages.status("drawing"):
-        name = places[0].resolve().name
+        # Of several places the folder that all of them are in, such as runs/.
+        name = Path(os.path.commonpath([place.resolve() for place in places])).name
         title = "" if len(runs) == 1 else f"{name}: {len(runs)} runs"
         page = build_page(runs, title, class_, bench_sections(places))
         return write_page(page, target), len(runs)
