@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import cmath
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bayesdg.errors import UsageError
@@ -119,38 +121,10 @@ def monte_carlo_kl(prior: Prior, mu: Tensor, sigma: Tensor, noise: Tensor) -> Te
             in those that made the weights of the forward pass.
     """
     if isinstance(prior, ScaleMixturePrior):
-        return _MixtureRatio.apply(mu, sigma, noise, prior)
+        size = max(1, DRAWS_BLOCK * BLOCK[mu.is_cuda] // len(noise))
+        return _Blockwise.apply(partial(_mixture_ratio, prior=prior), size, mu, sigma, noise)
     log_q = -0.5 * noise.square() - 0.5 * LOG_2PI - sigma.log()
     return (log_q - prior.log_prob(mu + sigma * noise)).mean(0)
-
-
-class _MixtureRatio(torch.autograd.Function):
-    """The Monte Carlo KL from a scale mixture, with its gradient in mu and sigma.
-
-    Block by block, like _ExpectedBump: a graph would hold a dozen numbers per draw and weight.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: FunctionCtx, mu: Tensor, sigma: Tensor, noise: Tensor, prior: ScaleMixturePrior
-    ) -> Tensor:
-        value, by_mu, by_sigma = (mu.new_empty(mu.numel()) for _ in range(3))
-        size = max(1, DRAWS_BLOCK * BLOCK[mu.device.type == "cuda"] // len(noise))
-        flat = (mu.flatten(), sigma.flatten(), noise.flatten(1), value, by_mu, by_sigma)
-        for own_mu, own_sigma, own_noise, *results in zip(
-            *(tensor.split(size, dim=-1) for tensor in flat), strict=True
-        ):
-            answers = _mixture_ratio(own_mu, own_sigma, own_noise, prior)
-            for result, answer in zip(results, answers, strict=True):
-                result.copy_(answer)
-        ctx.save_for_backward(by_mu.view_as(mu), by_sigma.view_as(mu))
-        return value.view_as(mu)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        by_mu, by_sigma = ctx.saved_tensors
-        return grad * by_mu, grad * by_sigma, None, None
 
 
 def _mixture_ratio(
@@ -188,45 +162,60 @@ def quadrature_kl(prior: Prior, mu: Tensor, sigma: Tensor) -> Tensor:
     height, steepness = prior.bump_height, prior.bump_steepness
     if height <= -ACCURACY:
         return parabola
-    return parabola - _ExpectedBump.apply(mu, sigma, height, steepness)
+    bump = partial(_bump_moments, height=height, steepness=steepness)
+    return parabola - _Blockwise.apply(bump, BLOCK[mu.is_cuda], mu, sigma)
 
 
-class _ExpectedBump(torch.autograd.Function):
-    """E[softplus(height - steepness * w^2)] for w ~ N(mu, sigma^2), elementwise.
+class _Blockwise(torch.autograd.Function):
+    """A function of each weight's mu and sigma whose gradient is computed along with its value.
 
-    The gradient is the pathwise one, E[bump'(w)] and E[bump'(w) z], by the same rule: it stays
-    exact when sigma is tiny. It is computed along with the value, block by block, so that the
-    backward pass keeps two numbers per weight instead of one graph per node.
+    Block by block, so that the backward pass keeps two numbers per weight instead of a graph of a
+    dozen per node or draw.
+
+    Args:
+        moments: (n,), (n,), (S, n)... -> value and its slopes in mu and sigma, each (n,).
+        size: Weights in a block.
+        mu: Any shape.
+        sigma: The shape of mu.
+        more: With an axis before those of mu; without gradient.
     """
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, mu: Tensor, sigma: Tensor, height: float, steepness: float
+        ctx: Any,
+        moments: Callable[..., tuple[Tensor, Tensor, Tensor]],
+        size: int,
+        mu: Tensor,
+        sigma: Tensor,
+        *more: Tensor,
     ) -> Tensor:
-        value, by_mu, by_sigma = (mu.new_empty(mu.numel()) for _ in range(3))
-        blocks = zip(
-            *(t.flatten().split(BLOCK[mu.device.type == "cuda"]) for t in (mu, sigma)),
-            *(t.split(BLOCK[mu.device.type == "cuda"]) for t in (value, by_mu, by_sigma)),
-            strict=True,
-        )
-        for mu_block, sigma_block, *results in blocks:
-            answers = _bump_moments(mu_block, sigma_block, height, steepness)
-            for result, answer in zip(results, answers, strict=True):
+        ctx.num_more = len(more)
+        results = [mu.new_empty(mu.numel()) for _ in range(3)]
+        given = (mu.flatten(), sigma.flatten(), *(tensor.flatten(1) for tensor in more))
+        for *block, value, by_mu, by_sigma in zip(
+            *(tensor.split(size, dim=-1) for tensor in (*given, *results)), strict=True
+        ):
+            for result, answer in zip((value, by_mu, by_sigma), moments(*block), strict=True):
                 result.copy_(answer)
-        ctx.save_for_backward(by_mu.view_as(mu), by_sigma.view_as(mu))
-        return value.view_as(mu)
+        value, by_mu, by_sigma = (result.view_as(mu) for result in results)
+        ctx.save_for_backward(by_mu, by_sigma)
+        return value
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         by_mu, by_sigma = ctx.saved_tensors
-        return grad * by_mu, grad * by_sigma, None, None
+        return None, None, grad * by_mu, grad * by_sigma, *(None for _ in range(ctx.num_more))
 
 
 def _bump_moments(
     mu: Tensor, sigma: Tensor, height: float, steepness: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(n,) -> E[bump(w)], E[bump'(w)], E[bump'(w) z], each (n,), by the trapezoidal rule."""
+    """(n,) -> E[bump(w)], E[bump'(w)], E[bump'(w) z], each (n,), by the trapezoidal rule.
+
+    bump(w) = softplus(height - steepness * w^2). The slopes are the pathwise ones, which stay
+    exact when sigma is tiny.
+    """
     edge = math.sqrt((height + ACCURACY) / steepness)  # the bump is below e^-18 beyond it
     nodes = _num_nodes(height)
     low = ((-edge - mu) / sigma).clamp_(-TAIL, TAIL)
