@@ -183,3 +183,17 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
     assert "Traceback" not in err
     last = "bayesdg: stopped by SIGINT, everything is saved; the same command goes on"
     assert err.rstrip().endswith(last)
+
+
+@pytest.mark.parametrize("code", [0, 1, 75, 130])
+def test_several_processes_end_with_the_code_of_the_whole(
+    code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bayesdg.cli import main
+
+    monkeypatch.setattr("bayesdg.training.launch.launch", lambda *arguments: code)
+    command = ["train", "rotated-digits", "--processes", "2", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as left:
+        main(command)
+    assert (left.value.code or 0) == code
+    assert capsys.readouterr().err == ""  # the ranks have spoken

@@ -83,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)
-    except (BrokenPipeError, SystemExit):
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise  # the ranks of a run, say, have told how it went
         # `bayesdg ... | head`: whoever read has seen enough. typer makes the second of the first.
         with suppress(OSError):
             sys.stdout.close()
