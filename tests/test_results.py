@@ -187,3 +187,21 @@ def test_the_lab_books_table_is_that_of_the_probe() -> None:
     assert len(rows) == 8
     for case, cells in rows.items():
         assert f"| {case} | {' | '.join(cells)} |" in book
+
+
+def test_the_lab_books_seeds_are_those_of_the_probe() -> None:
+    book = (ROOT / "results" / "LABBOOK.md").read_text(encoding="utf-8")
+    probe = json.loads((ROOT / "results" / "batch-norm" / "fashion-weights.json").read_text())
+
+    def cell(case: str, kind: str, names: str) -> str:
+        values = [
+            100 * statistics.mean(row["accuracy"][angle] for angle in probe[names])
+            for row in probe["rows"]
+            if (row["case"], row["statistics"]) == (case, kind)
+        ]
+        assert len(values) == 3
+        return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+
+    wanted = (("training", "trained_on"), ("training", "compared_on"), ("own angle", "compared_on"))
+    for case in dict.fromkeys(row["case"] for row in probe["rows"]):
+        assert f"| {case} | {' | '.join(cell(case, *which) for which in wanted)} |" in book
