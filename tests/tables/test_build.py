@@ -285,6 +285,22 @@ def test_variants_stand_in_columns_a_table_for_each_setting(tmp_path: Path) -> N
     assert figures(pi)["j source validation", "pi 0.5"] == (0.9, None, 1)
 
 
+def test_variants_of_two_data_sets_have_a_table_each(tmp_path: Path) -> None:
+    jobs = []
+    for dataset, accuracy in (("pacs", 0.6), ("office-home", 0.8)):
+        run = write_run(tmp_path / "runs", "j", dataset=dataset, target=accuracy)
+        jobs += [
+            job(run.path.name, method="j", dataset=dataset, variant=variant)
+            for variant in ("pi 0.5", "pi 0.9")
+        ]
+    plan_json(tmp_path, jobs)
+    tables, _ = tables_of(tmp_path)
+    assert [figures(table)["j unseen", "pi 0.5"] for table in tables] == [
+        (0.6, None, 1),
+        (0.8, None, 1),
+    ]
+
+
 def test_the_papers_optimum_stands_below_its_curve(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "j")
     variants = ["lambda_phi 1", "lambda_psi 100", "pi 0.5"]

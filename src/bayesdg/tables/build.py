@@ -95,12 +95,14 @@ def _tables(
     shown = asked or METRICS.get(name, ("accuracy",))
     if len(shown) > 1 and name not in ("metrics", "draws"):
         raise UsageError(f"a table with {name} in columns shows one metric; give one --metric")
-    by_heading: dict[str, list[Point]] = defaultdict(list)
+    # A variant has the same label on every data set: a table for each.
+    by_heading: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for entry in entries:
         for point in layout.points(entry, readings[entry.key], shown):
-            by_heading[layout.heading(point)].append(point)
+            apart = point.column.dataset if name == "variants" else ""
+            by_heading[layout.heading(point), apart].append(point)
     tables = []
-    for heading, points in by_heading.items():
+    for (heading, _), points in by_heading.items():
         datasets = " and ".join(dict.fromkeys(p.column.dataset for p in points))
         metrics_here = list(dict.fromkeys(p.column.metric for p in points))
         what = measure(metrics_here[0]).label if len(metrics_here) == 1 else ""
