@@ -333,6 +333,9 @@ def test_a_locked_run_is_left_to_who_has_it(pacs: Path, tmp_path: Path) -> None:
     assert not is_done(tmp_path, job)
 
 
+# Slow, though it takes seconds: now and then a forked child of torch's dies at its first step. The
+# command itself starts whole processes; tests/cli/test_bench.py kills that one.
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ties processes to their parent")
 def test_killing_the_driver_and_two_drivers_at_once_change_nothing(tmp_path: Path) -> None:
     """SIGKILL in mid-bench, then two drivers at the same time; beside an undisturbed bench."""
