@@ -56,7 +56,7 @@ class Settings(Stage):
         Traceback (most recent call last):
         bayesdg.errors.UsageError: unknown setting 'training.step'; did you mean 'training.steps'?\
  allowed: steps, learning_rate, weight_decay, decay_bayesian, schedule,\
- clip_norm, average, precision, evaluate_every, checkpoint_every, evaluate_target
+ clip_norm, average, average_from, precision, evaluate_every, checkpoint_every, evaluate_target
         """
         data = self.model_dump()
         for dotted, value in values.items():

@@ -123,6 +123,13 @@ class ModelSettings(Stage):
         0.2, gt=0, lt=1, description="rate of the method dropout, before phi and before psi"
     )
     members: int = Field(5, ge=2, le=100, description="networks of the method ensemble")
+    rho: float = Field(
+        -2.5,
+        ge=-20,
+        le=5,
+        description="where the rho of Bayesian weights begins, within a half; sigma is "
+        "softplus(rho)",
+    )
     pi: float = Field(0.5, gt=0, lt=1, description="share of the narrow Gaussian in the prior")
     std1: float = Field(0.1, gt=0, description="the narrow Gaussian of the prior")
     std2: float = Field(1.5, gt=0, description="the wide Gaussian of the prior")
@@ -211,6 +218,12 @@ class TrainingSettings(Stage):
     average: float = Field(
         0.0, ge=0, lt=1, description="decay of a moving average of the weights; 0 is off"
     )
+    average_from: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="instead: the mean over every step from this share of training on",
+    )
     precision: Literal["32", "bf16"] = Field(
         "32", description="of the network; KL and invariance are always in 32 bits"
     )
@@ -221,6 +234,19 @@ class TrainingSettings(Stage):
     evaluate_target: Literal["never", "end", "along"] = Field(
         "never", description="look at the target: after training, or beside every validation"
     )
+
+    @model_validator(mode="after")
+    def _one_average(self) -> TrainingSettings:
+        if self.average and self.average_from is not None:
+            raise ValueError(
+                "average and average_from are both set; an average is one or the other"
+            )
+        return self
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether an average of the weights is judged and kept, instead of the weights."""
+        return self.average > 0 or self.average_from is not None
 
 
 class EngineSettings(Stage):

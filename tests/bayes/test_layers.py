@@ -30,6 +30,17 @@ def rows(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=seeded(7))
 
 
+def test_a_layer_begins_with_the_sigma_that_is_asked_for() -> None:
+    torch.manual_seed(0)
+    for rho in (-2.5, -6.0):
+        layer = BayesLinear(30, 20, rho=rho)
+        low, high = (math.log1p(math.exp(rho + shift)) for shift in (-0.5, 0.5))
+        assert layer.bias_sigma is not None
+        for sigma in (layer.weight_sigma, layer.bias_sigma):
+            assert low <= float(sigma.detach().min()) <= float(sigma.detach().max()) <= high
+        assert float(layer.weight_sigma.detach().std()) > 0
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_draws_applied_at_once_equal_draws_applied_one_by_one(bias: bool) -> None:
     layer, x = make_layer(bias=bias), rows(7, 5)

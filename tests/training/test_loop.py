@@ -329,7 +329,10 @@ def test_records_tell_speed_memory_and_versions(
     assert set((last.source_val or {})["near"]) >= {"accuracy", "nll", "ece"}
 
 
-@pytest.mark.parametrize("values", [{"training.average": 0.9}, {"model.style_mixing": 1.0}])
+@pytest.mark.parametrize(
+    "values",
+    [{"training.average": 0.9}, {"training.average_from": 0.5}, {"model.style_mixing": 1.0}],
+)
 def test_averages_and_mixed_styles_change_the_weights_and_repeat_themselves(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings, values: dict[str, object]
 ) -> None:

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LRScheduler, MultiStepLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from bayesdg.errors import UsageError
+from bayesdg.settings import Settings
 from bayesdg.stages import TrainingSettings
-from bayesdg.training.update import Updater, follow, learning_rate
+from bayesdg.training.update import Updater, averaging_decay, follow, learning_rate
 
 SCHEDULES: dict[str, Callable[[torch.optim.Optimizer, int], LRScheduler]] = {
     "constant": lambda optimiser, steps: ConstantLR(optimiser, factor=1.0),
@@ -242,7 +244,7 @@ def test_a_weight_without_gradient_is_left_alone() -> None:
     assert torch.equal(module.idle, torch.ones(3))
 
 
-# ---- the moving average --------------------------------------------------------------------
+# ---- averages --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.999])
@@ -272,6 +274,31 @@ def test_the_average_is_torchs_and_the_closed_form(decay: float) -> None:
         found = average.state_dict()[name]
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(found, theirs.module.state_dict()[name], rtol=1e-12, atol=1e-14)
+
+
+def test_the_dense_average_is_the_mean_over_the_steps_of_its_share() -> None:
+    module = network().double()
+    average = copy.deepcopy(module)
+    settings = TrainingSettings(steps=9, average_from=0.3, learning_rate=0.1)
+    updater = Updater(module, settings)
+    weights, statistics = [], []
+    for step in range(1, 10):
+        updater.begin(step)
+        loss_of(module, batch(step).double()).backward()
+        updater.step()
+        follow(average, module, averaging_decay(settings, step))
+        weights.append(module.state_dict()["0.weight"].clone())
+        statistics.append(module.state_dict()["1.running_mean"].clone())
+        found, first = average.state_dict(), min(step, 4) - 1  # 0.3 of 9 steps are over after 3
+        for name, history in (("0.weight", weights), ("1.running_mean", statistics)):
+            expected = torch.stack(history[first if step > 3 else -1 :]).mean(0)
+            torch.testing.assert_close(found[name], expected, rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(weights[3], weights[8])
+
+
+def test_an_average_is_of_one_kind() -> None:
+    with pytest.raises(UsageError, match="average and average_from are both set"):
+        Settings().replace({"training.average": 0.9, "training.average_from": 0.5})
 
 
 def test_the_average_leaves_the_learner_and_whole_numbers_alone() -> None:

@@ -23,6 +23,8 @@ from bayesdg.names import unknown
 
 # Keeps log sigma finite when softplus underflows; no optimiser gets there on purpose.
 MIN_SIGMA = 1e-12
+# Where rho begins, within a half: sigma is 0.08 then.
+RELEASED_RHO = -2.5
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,20 @@ class BayesLinear(nn.Module):
     torch.Size([10, 5, 3])
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, rho: float = RELEASED_RHO
+    ) -> None:
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
+
         # Initialised as in the released code: the paper does not say how.
-        self.weight_mu = nn.Parameter(torch.empty(out_features, in_features).uniform_(-0.1, 0.1))
-        self.weight_rho = nn.Parameter(torch.empty(out_features, in_features).uniform_(-3, -2))
-        self.bias_mu = nn.Parameter(torch.empty(out_features).uniform_(-0.1, 0.1)) if bias else None
-        self.bias_rho = nn.Parameter(torch.empty(out_features).uniform_(-3, -2)) if bias else None
+        def initial(*shape: int) -> tuple[nn.Parameter, nn.Parameter]:
+            mu = nn.Parameter(torch.empty(shape).uniform_(-0.1, 0.1))
+            return mu, nn.Parameter(torch.empty(shape).uniform_(rho - 0.5, rho + 0.5))
+
+        self.weight_mu, self.weight_rho = initial(out_features, in_features)
+        self.bias_mu, self.bias_rho = initial(out_features) if bias else (None, None)
 
     @property
     def weight_sigma(self) -> Tensor:

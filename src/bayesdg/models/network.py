@@ -236,7 +236,7 @@ def build_network(
             if name == "phi" and not (layer.bayes or layer.invariant or settings.equal_depth):
                 continue
             out_features = num_classes if name == "psi" else width
-            heads[name] = _head(method, name, layer, (width, out_features), settings.dropout)
+            heads[name] = _head(method, name, layer, (width, out_features), settings)
     prior: Prior = GaussianPrior(1.0)
     if method.prior == "mixture":
         prior = ScaleMixturePrior(settings.pi, settings.std1, settings.std2)
@@ -245,13 +245,13 @@ def build_network(
 
 
 def _head(
-    method: Method, name: str, layer: Layer, size: tuple[int, int], dropout: float
+    method: Method, name: str, layer: Layer, size: tuple[int, int], settings: ModelSettings
 ) -> nn.Module:
     """A last layer of `size` (in, out); point layers begin with the same weights in every kind."""
     if layer.bayes:
-        return BayesLinear(*size)
+        return BayesLinear(*size, rho=settings.rho)
     if method.uncertainty == "dropout":
-        return DropoutLinear(*size, dropout)
+        return DropoutLinear(*size, settings.dropout)
     if method.uncertainty == "laplace" and name == "psi":
         return LaplaceLinear(*size)
     return nn.Linear(*size)

@@ -21,7 +21,7 @@ from bayesdg.errors import StoredRunError
 from bayesdg.methods.learner import Learner
 from bayesdg.stages import TrainingSettings
 from bayesdg.training.about import WEIGHTS
-from bayesdg.training.update import Updater, follow
+from bayesdg.training.update import Updater, averaging_decay, follow
 
 AVERAGE, OPTIMISER, PROGRESS = "average.safetensors", "optimiser.safetensors", "state.json"
 
@@ -58,14 +58,14 @@ class TrainingState:
     Attributes:
         learner: What learns.
         updater: Changes its weights.
-        average: A moving average of the learner; None if there is none.
+        average: An average of the learner over steps; None if there is none.
         progress: How far it is.
     """
 
     def __init__(self, learner: Learner, settings: TrainingSettings) -> None:
         self.learner = learner
         # Copied before anything is wrapped or compiled.
-        self.average = copy.deepcopy(learner) if settings.average else None
+        self.average = copy.deepcopy(learner) if settings.is_averaged else None
         self.updater = Updater(learner, settings)
         self.progress = Progress()
 
@@ -85,7 +85,8 @@ class TrainingState:
         if flag is not None:
             self.updater.take_back(where=flag)
         if self.average is not None:
-            follow(self.average, self.learner, self.updater.settings.average, unless=flag)
+            decay = averaging_decay(self.updater.settings, step)
+            follow(self.average, self.learner, decay, unless=flag)
 
     def count(self, broken: bool) -> None:
         """Note how the next step ended, once that is known."""

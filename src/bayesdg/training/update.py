@@ -1,4 +1,4 @@
-"""One step of the optimiser: learning rate, gradients, a moving average of the weights.
+"""One step of the optimiser: learning rate, gradients, an average of the weights.
 
 A step whose loss or gradient is no number is taken back whole, running statistics included. On a
 GPU the device decides that by itself, and nobody waits to hear of it.
@@ -27,6 +27,22 @@ def learning_rate(settings: TrainingSettings, step: int) -> float:
     if settings.schedule == "step" and step > math.ceil(0.6 * settings.steps):
         return settings.learning_rate * 0.1
     return settings.learning_rate
+
+
+def averaging_decay(settings: TrainingSettings, step: int) -> float:
+    """How much of the average stays at a step, counted from 1: a function of the step, likewise.
+
+    Before a mean over steps begins, the average is the weights themselves (the dense averaging of
+    SWAD, Cha et al., NeurIPS 2021, from a share of training on).
+
+    >>> dense = TrainingSettings(steps=10, average_from=0.5)
+    >>> [averaging_decay(dense, step) for step in (1, 5, 6, 7, 8)]
+    [0.0, 0.0, 0.0, 0.5, 0.6666666666666667]
+    """
+    if settings.average_from is None:
+        return settings.average
+    num = step - math.ceil(settings.average_from * settings.steps)
+    return max(0.0, 1 - 1 / num) if num > 0 else 0.0
 
 
 def make_optimiser(learner: nn.Module, settings: TrainingSettings) -> torch.optim.Adam:
@@ -115,7 +131,7 @@ class Updater:
 def follow(
     average: nn.Module, learner: nn.Module, decay: float, unless: Tensor | None = None
 ) -> None:
-    """Move an average of the weights and running statistics a little towards the learner's.
+    """Move an average of the weights and running statistics towards the learner's.
 
     Where the flag `unless` is up it stays where it is.
     """
