@@ -1,17 +1,21 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bayesdg.errors import StoredRunError
 from bayesdg.records import (
+    DetectionRecord,
     Metrics,
     ResultRecord,
     StepRecord,
+    detections_of,
     from_line,
     mean_accuracy,
     read_records,
+    results_of,
     to_line,
     write_records,
 )
@@ -33,6 +37,9 @@ RESULT = ResultRecord(
     0,
     50,
     {"accuracy": 0.5},
+)
+DETECTION = DetectionRecord(
+    "d", "bil", "default", 0, "source-val", 3, "far", 50, "errors", "entropy", 4, 5, {"auroc": 0.5}
 )
 
 
@@ -84,6 +91,23 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     path.write_text(to_line(STEP) + "\n" + line + "\n")
     with pytest.raises(StoredRunError, match="line 2 is not a record"):
         read_records(path)
+
+
+def test_a_result_that_names_no_statistics_is_an_ordinary_one() -> None:
+    """As older versions wrote it."""
+    fields = json.loads(to_line(RESULT))
+    assert fields.pop("statistics") == "trained"
+    assert from_line(json.dumps(fields)) == RESULT
+
+
+def test_results_with_other_statistics_are_had_by_name_alone() -> None:
+    own = replace(RESULT, statistics="own")
+    later = replace(RESULT, statistics="of a later version")
+    records = [STEP, own, RESULT, later, DETECTION, replace(DETECTION, statistics="own")]
+    assert results_of(records) == [RESULT]
+    assert results_of(records, "own") == [own]
+    assert detections_of(records) == [DETECTION]
+    assert detections_of(records, "own") == [replace(DETECTION, statistics="own")]
 
 
 def test_a_step_that_an_older_version_wrote_is_read() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bayesdg.data import DomainDataset
-from bayesdg.records import Metrics, Record, StepRecord
+from bayesdg.records import Metrics, Record, StepRecord, write_records
 from bayesdg.selection import RULES, chosen_step, full_runs, leave_one_source_out, pooled_accuracy
 from bayesdg.settings import Settings
 from bayesdg.stored_runs import find_runs
@@ -134,6 +134,22 @@ def test_settings_are_chosen_by_sources_left_out_in_turn(tmp_path: Path) -> None
     assert {run.settings.seed for run in choice.runs} == {0, 1}
     assert choice.scores == pytest.approx((0.7, 0.6))
     assert len(choice.missing) == 1
+
+
+def test_transductive_results_choose_no_settings(tmp_path: Path) -> None:
+    """These would turn it around."""
+    held_out(tmp_path, 0.01, [0.6, 0.7, 0.8])
+    held_out(tmp_path, 0.1, [0.5, 0.5, 0.5])
+    for rate in (0.01, 0.1):
+        write_run(tmp_path, targets=("sketch",), settings={"training.learning_rate": rate})
+    for run in find_runs(tmp_path)[0]:
+        metrics = {"accuracy": 0.0 if run.settings.training.learning_rate == 0.01 else 1.0}
+        own = [replace(r, statistics="own", metrics=metrics) for r in run.results]
+        more = [replace(r, draws=999) for r in own]
+        write_records(run.path / "records.jsonl", [*own, *more, *run.records])
+    (choice,) = leave_one_source_out(find_runs(tmp_path)[0])
+    assert {run.settings.training.learning_rate for run in choice.runs} == {0.01}
+    assert choice.scores == pytest.approx((0.7, 0.5))
 
 
 def test_without_runs_that_leave_sources_out_no_settings_are_chosen(tmp_path: Path) -> None:

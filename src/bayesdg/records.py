@@ -19,6 +19,8 @@ from bayesdg.errors import StoredRunError
 
 # Metrics by the name of the domain.
 Metrics: TypeAlias = Mapping[str, Mapping[str, float | None]]
+# The statistics of batch norm that ordinary results are made with; see evaluate/statistics.py.
+TRAINED = "trained"
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class ResultRecord:
 
     Images of classes that no source domain has are counted in `num_excluded` and in no metric.
     What a recalibration of the run makes of it is in `recalibrated`: metrics after the temperature,
-    'set_coverage' and 'set_size', 'accepted' and 'accepted_risk'.
+    'set_coverage' and 'set_size', 'accepted' and 'accepted_risk'. `statistics` says by what batch
+    norm normalised; anything but 'trained' is no ordinary result.
     """
 
     dataset: str
@@ -129,6 +132,7 @@ class ResultRecord:
     draws: int
     metrics: Mapping[str, float]
     recalibrated: Mapping[str, float] | None = None
+    statistics: str = TRAINED
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,7 @@ class DetectionRecord:
         num_positive: Wrong answers, images of the domain, images of unknown classes.
         num_negative: The others.
         metrics: AUROC, AUPR, FPR95.
+        statistics: As of a ResultRecord.
     """
 
     dataset: str
@@ -157,6 +162,7 @@ class DetectionRecord:
     num_positive: int
     num_negative: int
     metrics: Mapping[str, float]
+    statistics: str = TRAINED
 
 
 Record: TypeAlias = StartRecord | NoteRecord | StepRecord | ResultRecord | DetectionRecord
@@ -167,6 +173,18 @@ KINDS: dict[str, type[Record]] = {
     "result": ResultRecord,
     "detection": DetectionRecord,
 }
+
+
+def results_of(records: Iterable[Record], statistics: str = TRAINED) -> list[ResultRecord]:
+    """The results with these statistics of batch norm; the ordinary ones by default."""
+    found = (record for record in records if isinstance(record, ResultRecord))
+    return [record for record in found if record.statistics == statistics]
+
+
+def detections_of(records: Iterable[Record], statistics: str = TRAINED) -> list[DetectionRecord]:
+    """Likewise the detections."""
+    found = (record for record in records if isinstance(record, DetectionRecord))
+    return [record for record in found if record.statistics == statistics]
 
 
 def mean_accuracy(metrics: Metrics | None) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bayesdg.errors import StoredRunError
-from bayesdg.records import Record, ResultRecord, StepRecord, read_records
+from bayesdg.records import Record, ResultRecord, StepRecord, read_records, results_of
 from bayesdg.settings import Settings
 from bayesdg.training.about import (
     RECORDS,
@@ -68,8 +68,8 @@ class StoredRun:
 
     @property
     def results(self) -> list[ResultRecord]:
-        """What was evaluated."""
-        return [record for record in self.records if isinstance(record, ResultRecord)]
+        """What was evaluated, with the statistics of batch norm that training kept."""
+        return results_of(self.records)
 
     @property
     def last_step(self) -> int:

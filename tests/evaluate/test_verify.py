@@ -12,6 +12,7 @@ from bayesdg.data import DomainDataset
 from bayesdg.evaluate.recalibration import FILE
 from bayesdg.evaluate.stored import predictions_path, read_predictions, write_predictions
 from bayesdg.evaluate.verify import verify
+from bayesdg.records import detections_of
 from bayesdg.settings import Settings
 from bayesdg.stored_runs import read_run
 from bayesdg.training.about import RECORDS
@@ -115,6 +116,32 @@ def test_figures_after_a_recalibration_are_recomputed_by_what_the_run_has_now(
     assert problem.startswith(f"{added} figures are not what ")
     assert problem.endswith("bayesdg evaluate renews them")
     assert verdict.num_exact == before
+
+
+def test_figures_with_other_statistics_are_recomputed_from_predictions_of_their_own(
+    run: Path, tiny_dataset: DomainDataset
+) -> None:
+    hidden = tiny_dataset.hiding(["high"])
+    trained = load_run(run)
+    trained.calibrate(hidden, temperature=False, conformal=0.6)
+    trained.evaluate(hidden)
+    before = verify(read_run(run)).num_exact
+    results = trained.evaluate(hidden, statistics="own")
+    verdict = verify(read_run(run))
+    detections = detections_of(trained.records, "own")
+    added = sum(len(record.metrics) + 2 for record in [*results, *detections])
+    assert (verdict.num_exact, verdict.problems) == (before + added, ())
+    path = predictions_path(run, 4, "own")
+    assert path.name == "draws-4-own.npz"
+    part = next(p for p in read_predictions(path) if p.key.domain == "far")
+    part.log_probabilities[:, :] = np.log(np.float32(1 / 3))
+    write_predictions(path, [part])
+    problems = verify(read_run(run)).problems
+    assert problems
+    assert all("4 draws, own statistics: recorded" in text for text in problems)
+    path.unlink()
+    (problem,) = verify(read_run(run)).problems
+    assert problem == f"no predictions/draws-4-own.npz: {added} figures not verified"
 
 
 def test_a_figure_that_predictions_do_not_have_is_named(run: Path) -> None:

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from bayesdg.errors import UsageError
 from bayesdg.records import ResultRecord
 from bayesdg.tables import Cell, by_method
 
@@ -40,6 +43,14 @@ def test_domains_are_averaged_first_and_seeds_then() -> None:
     assert cell.num_seeds == 2
     assert rows["bil"]["accuracy", "target"] == Cell(0.1, None, 1)
     assert rows["erm"]["accuracy", "source"] == Cell(0.3, None, 1)
+
+
+def test_what_is_transductive_is_not_averaged_with_what_is_not() -> None:
+    ordinary = result("bil", 0, "a", "source", 0.4)
+    own = replace(ordinary, statistics="own")
+    with pytest.raises(UsageError, match="statistics own and trained would be mixed"):
+        by_method([ordinary, own])
+    assert by_method(iter([own])) == by_method([ordinary])
 
 
 def test_one_seed_has_no_deviation() -> None:

@@ -25,7 +25,7 @@ from bayesdg.bench.plans import Plan
 from bayesdg.config import difference
 from bayesdg.errors import FolderInUseError, StoredRunError, UsageError
 from bayesdg.names import choose
-from bayesdg.records import write_text
+from bayesdg.records import from_line, results_of, write_text
 from bayesdg.settings import settings_from
 from bayesdg.stored_runs import read_tests
 from bayesdg.training.about import RECORDS, is_finished, read_json
@@ -36,6 +36,7 @@ PLAN, COST = "plan.json", "cost.json"
 RUNS, COSTS = "runs", "costs"
 # A record is a line that begins like this; the last one of a run is near its end.
 STEP = re.compile(rb'^\{"kind": "step", "step": (\d+), "seconds": ([\d.e+-]+)', re.MULTILINE)
+RESULT = '{"kind": "result"'
 TAIL_BYTES = 64 * 1024
 PATIENCE = 10.0  # seconds
 
@@ -62,8 +63,17 @@ def is_done(folder: Path, job: Job) -> bool:
 
 
 def is_tested(run: Path) -> bool:
-    """Whether a run was trained to its end and tested on its targets."""
-    return is_finished(run) and b'\n{"kind": "result"' in (run / RECORDS).read_bytes()
+    """Whether a run was trained to its end and tested on its targets.
+
+    Of the records only results are parsed. A test with other statistics of batch norm is none.
+    """
+    if not is_finished(run):
+        return False
+    lines = (run / RECORDS).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    try:
+        return bool(results_of(from_line(line) for line in lines if line.startswith(RESULT)))
+    except ValueError:
+        return False  # the job will say what is damaged
 
 
 def missing_draws(run: Path, job: Job) -> list[int]:

@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from bayesdg.cli.terminal import console
+from bayesdg.evaluate.statistics import explanation, mark
+from bayesdg.records import TRAINED
 
 if TYPE_CHECKING:
     from bayesdg.evaluate.bootstrap import Interval
@@ -45,7 +47,11 @@ def print_evaluation(
     """Everything but the intervals."""
     first = results[0]
     how = f"{first.draws} draws" if first.draws else "mean weights"
-    _print_metrics(f"{first.method}, weights of step {first.step}, {how}", results, ANSWERS)
+    about, end = explanation(first.statistics), _marked(first.statistics)
+    if about:
+        console.print(f"{about}\n", style="bold", highlight=False)
+    title = f"{first.method}, weights of step {first.step}, {how}"
+    _print_metrics(f"{title}{end}", results, ANSWERS)
     worst = worst_domain(results)
     parts = {result.role: "validation" if result.part == "val" else "test" for result in results}
     console.print(
@@ -54,7 +60,7 @@ def print_evaluation(
         + "\n",
         highlight=False,
     )
-    _print_metrics("calibration and rejection, in %", results, TRUST)
+    _print_metrics(f"calibration and rejection, in %{end}", results, TRUST)
     console.print(
         "calibration error in bins of equal width or mass, by class, in the worst bin;\n"
         "cover: accepted with at most 5% errors; risk: errors among the surest 90%\n",
@@ -70,7 +76,7 @@ def print_evaluation(
             style="dim",
         )
     for metric, heading in (("auroc", "AUROC"), ("aupr", "AUPR"), ("fpr95", "FPR95")):
-        _print_detections(f"detection, {heading} in %", detections, metric)
+        _print_detections(f"detection, {heading} in %{end}", detections, metric)
     console.print(
         "errors: wrong from right answers; domain: its images from those of the sources;\n"
         "unknown: images of no class that was trained on from others",
@@ -78,11 +84,14 @@ def print_evaluation(
     )
 
 
-def print_intervals(intervals: Mapping[str, Mapping[str, Interval]]) -> None:
+def print_intervals(
+    intervals: Mapping[str, Mapping[str, Interval]], statistics: str = TRAINED
+) -> None:
     """95% bootstrap intervals of the most important metrics, by domain."""
     shown = {name: (heading, scale, digits) for heading, name, scale, digits in (*ANSWERS, *TRUST)}
     names = ("accuracy", "nll", "ece", "aurc")
-    table = _table("95% bootstrap intervals", ["domain"], [shown[name][0] for name in names])
+    title = f"95% bootstrap intervals{_marked(statistics)}"
+    table = _table(title, ["domain"], [shown[name][0] for name in names])
     for domain, found in intervals.items():
         cells = []
         for name in names:
@@ -91,6 +100,12 @@ def print_intervals(intervals: Mapping[str, Mapping[str, Interval]]) -> None:
             cells.append(" to ".join(ends))
         table.add_row(escape(domain), *cells)
     console.print(table)
+
+
+def _marked(statistics: str) -> str:
+    """At the end of every title: a table may be looked at alone."""
+    title = mark(statistics)
+    return f", {title}" if title else ""
 
 
 def worst_domain(results: Iterable[ResultRecord]) -> tuple[str, float]:

@@ -2,7 +2,9 @@
 
 One file per number of draws, `predictions/draws-50.npz`: the predictions of all evaluated parts
 behind each other, in single precision, and a table of the parts. Metrics are computed from what is
-stored, so that recomputing gives the same number and not nearly the same.
+stored, so that recomputing gives the same number and not nearly the same. Predictions with other
+statistics of batch norm than those that training kept lie in files of their own, such as
+`predictions/draws-50-own.npz`.
 
 Axes: n images, K classes.
 """
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdg.errors import StoredRunError
-from bayesdg.records import write_bytes
+from bayesdg.records import TRAINED, write_bytes
 
 FOLDER = "predictions"
 # What is kept of each image beside its label; names as in Predictions.
@@ -63,9 +65,10 @@ class PredictedPart:
         return len(self.labels)
 
 
-def predictions_path(run: Path, draws: int) -> Path:
+def predictions_path(run: Path, draws: int, statistics: str = TRAINED) -> Path:
     """Where a run keeps the predictions of so many draws; 0 for the mean weights."""
-    return run / FOLDER / f"draws-{draws}.npz"
+    ending = "" if statistics == TRAINED else f"-{statistics}"
+    return run / FOLDER / f"draws-{draws}{ending}.npz"
 
 
 def write_predictions(path: Path, parts: Sequence[PredictedPart]) -> None:
@@ -111,7 +114,7 @@ def read_predictions(path: Path) -> list[PredictedPart]:
 
 
 def stored_draws(run: Path) -> list[int]:
-    """For which numbers of draws there are predictions."""
+    """For which numbers of draws there are ordinary predictions."""
     found = (path.stem.removeprefix("draws-") for path in _files(run))
     return sorted(int(number) for number in found if number.isdecimal())
 

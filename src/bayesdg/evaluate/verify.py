@@ -12,7 +12,7 @@ from bayesdg.errors import BayesdgError, StoredRunError
 from bayesdg.evaluate.recalibration import FILE, Recalibration, read_recalibration
 from bayesdg.evaluate.scoring import detections, part_metrics
 from bayesdg.evaluate.stored import PredictedPart, predictions_path, read_predictions
-from bayesdg.records import DetectionRecord, ResultRecord
+from bayesdg.records import TRAINED, DetectionRecord, ResultRecord
 from bayesdg.stored_runs import StoredRun
 
 # A figure of single-precision predictions may be off by so much of itself on another processor.
@@ -51,14 +51,15 @@ def verify(run: StoredRun) -> Verdict:
             fit = read_recalibration(run.path)
     except BayesdgError as error:
         problems.append(str(error))
-    for draws in sorted({record.draws for record in reported}):
-        records = [record for record in reported if record.draws == draws]
-        path = predictions_path(run.path, draws)
+    for draws, statistics in sorted({(record.draws, record.statistics) for record in reported}):
+        records = [r for r in reported if (r.draws, r.statistics) == (draws, statistics)]
+        path = predictions_path(run.path, draws, statistics)
+        how = f"{draws} draws" + (f", {statistics} statistics" if statistics != TRAINED else "")
         if not path.exists():
             problems.append(f"no {path.relative_to(run.path)}: {_count(records)} not verified")
             continue
         try:
-            fits = fit is not None and fit.draws == draws
+            fits = fit is not None and (fit.draws, TRAINED) == (draws, statistics)
             found = recomputed(read_predictions(path), fit if fits else None)
         except BayesdgError as error:
             problems.append(f"{error}: {_count(records)} not verified")
@@ -70,7 +71,7 @@ def verify(run: StoredRun) -> Verdict:
             elif now is not None and abs(was - now) <= ROUNDING * max(abs(was), abs(now)):
                 num_rounded += 1
             else:
-                problem = f"{name}, {draws} draws: recorded {was!r}, " + (
+                problem = f"{name}, {how}: recorded {was!r}, " + (
                     "the predictions do not have it" if now is None else f"recomputed {now!r}"
                 )
                 (after if name.startswith(RECALIBRATED) else problems).append(problem)

@@ -86,6 +86,11 @@ def share_batch_norm(module: nn.Module, ranks: Ranks) -> None:
             share_batch_norm(child, ranks)
 
 
+def norms_with_statistics(module: nn.Module) -> list[_BatchNorm]:
+    """The batch norms inside `module` that keep statistics."""
+    return [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+
+
 @contextmanager
 def statistics_from(module: nn.Module, show: Callable[[], object]) -> Iterator[None]:
     """Inside, batch norm normalises by the images that `show` sends through `module`.
@@ -94,7 +99,7 @@ def statistics_from(module: nn.Module, show: Callable[[], object]) -> Iterator[N
     what is sorted. Statistics of a test domain use its images, though not its labels: whatever is
     predicted with them is transductive and has to be called so.
     """
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = norms_with_statistics(module)
     kept = [
         (norm, norm.training, norm.momentum, [buffer.clone() for buffer in norm.buffers()])
         for norm in norms

@@ -20,13 +20,16 @@ from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.evaluate.features import NAME, FeatureSample, read_features
 from bayesdg.evaluate.stored import PredictedPart, predictions_path, read_predictions, stored_draws
 from bayesdg.records import (
+    TRAINED,
     DetectionRecord,
     NoteRecord,
     Record,
     ResultRecord,
     StartRecord,
     StepRecord,
+    detections_of,
     read_records,
+    results_of,
 )
 from bayesdg.settings import Settings
 from bayesdg.training import about
@@ -86,15 +89,19 @@ class ReportedRun:
 
     @property
     def results(self) -> list[ResultRecord]:
-        """Of `draws` draws, one per part of a domain."""
-        found = [record for record in self.records if isinstance(record, ResultRecord)]
+        """Of `draws` draws, one per part of a domain; ordinary ones alone."""
+        return self.results_with(TRAINED)
+
+    def results_with(self, statistics: str) -> list[ResultRecord]:
+        """Likewise with these statistics of batch norm, and the most draws there are of them."""
+        found = results_of(self.records, statistics)
         most = max((record.draws for record in found), default=0)
         return [record for record in found if record.draws == most]
 
     @property
     def detections(self) -> list[DetectionRecord]:
-        """Of `draws` draws."""
-        found = [record for record in self.records if isinstance(record, DetectionRecord)]
+        """Of `draws` draws; ordinary ones alone."""
+        found = detections_of(self.records)
         most = max((record.draws for record in found), default=0)
         return [record for record in found if record.draws == most]
 
@@ -146,7 +153,7 @@ def read_run(path: Path) -> ReportedRun:
         problems.append(
             f"not finished: step {max(steps, default=0):,} of {settings.training.steps:,}"
         )
-    if is_done and not any(isinstance(record, ResultRecord) for record in records):
+    if is_done and not results_of(records):
         problems.append(f"not tested on the unseen domains; bayesdg evaluate {path} does it")
     elif is_done and not parts:
         problems.append(f"no stored predictions; bayesdg evaluate {path} writes them")

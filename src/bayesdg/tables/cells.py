@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bayesdg.errors import UsageError
 from bayesdg.records import ResultRecord
 
 
@@ -45,8 +46,15 @@ Row = dict[tuple[str, str], Cell]
 def by_method(results: Iterable[ResultRecord]) -> dict[str, Row]:
     """One row per method: each metric averaged over the domains of a role, then over seeds.
 
-    Domains weigh the same whatever their size.
+    Domains weigh the same whatever their size. Results with different statistics of batch norm are
+    refused: nothing ordinary is averaged with what is transductive.
     """
+    results = list(results)
+    kinds = sorted({result.statistics for result in results})
+    if len(kinds) > 1:
+        raise UsageError(
+            f"results with the statistics {' and '.join(kinds)} would be mixed; give those of one"
+        )
     per_seed: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for result in results:
         for metric, value in result.metrics.items():

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bayesdg.records import DetectionRecord, Metrics, ResultRecord, StepRecord
+from bayesdg.records import (
+    TRAINED,
+    DetectionRecord,
+    Metrics,
+    ResultRecord,
+    StepRecord,
+    detections_of,
+    results_of,
+)
 from bayesdg.selection import Rule, chosen_step
 from bayesdg.stored_runs import StoredRun
 from bayesdg.tables.measures import detection
@@ -27,6 +35,7 @@ class Reading:
             sources' validation images.
         detections: What tells errors, new domains and unknown classes apart.
         tests: Number of draws -> metrics by domain, where that was asked for.
+        statistics: Of batch norm, that made them.
         problem: Why there is nothing.
     """
 
@@ -36,6 +45,7 @@ class Reading:
     domains: Mapping[Role, Metrics] = field(default_factory=dict)
     detections: tuple[DetectionRecord, ...] = ()
     tests: Mapping[int, Metrics] = field(default_factory=dict)
+    statistics: str = TRAINED
     problem: str = ""
 
     def mean(self, metric: str, role: Role = "target") -> float | str:
@@ -59,6 +69,8 @@ class Reading:
 
     def lacking(self, role: Role) -> str:
         """Why nothing is known of a role at the chosen step."""
+        if self.statistics != TRAINED:
+            return f"not evaluated with {self.statistics} statistics at step {self.step:,}"
         if role == "target":
             return f"nothing of the target is recorded at step {self.step:,}"
         return f"test images of the sources were not evaluated at step {self.step:,}"
@@ -70,35 +82,41 @@ class Reading:
         return self.problem or _mean([domain.get(metric) for domain in metrics], lacks)
 
 
-def read_under(run: StoredRun, rule: Rule) -> Reading:
-    """What the run reports under the rule."""
+def read_under(run: StoredRun, rule: Rule, statistics: str = TRAINED) -> Reading:
+    """What the run reports under the rule, with these statistics of batch norm and no others.
+
+    What was recorded along the way and under several numbers of draws is ordinary.
+    """
     if not run.is_trained:
         return Reading(problem=f"at step {run.last_step:,} of {run.settings.training.steps:,}")
     step = chosen_step(run.steps, rule)
     if step is None:
         lacks = "the target was not watched along the way (training.evaluate_target = along)"
         return Reading(problem=lacks if rule.peeked else "no validation was a number")
-    draws = _reported_draws(run)
-    records = [
+    tested = results_of(run.records, statistics)
+    draws = _reported_draws(run, tested)
+    results = [r for r in tested if (r.step, r.draws) == (step.step, draws)]
+    detections = [
         record
-        for record in run.records
-        if isinstance(record, ResultRecord | DetectionRecord)
-        and (record.step, record.draws) == (step.step, draws)
+        for record in detections_of(run.records, statistics)
+        if (record.step, record.draws) == (step.step, draws)
     ]
-    results = [record for record in records if isinstance(record, ResultRecord)]
     domains: dict[Role, Metrics] = {
-        "target": _by_domain(results, "target", "test") or step.target_test or {},
+        "target": _by_domain(results, "target", "test"),
         "source": _by_domain(results, "source", "test"),
-        "val": step.source_val or {},
+        "val": _by_domain(results, "source", "val"),
     }
-    detections = tuple(record for record in records if isinstance(record, DetectionRecord))
+    if statistics == TRAINED:
+        domains["target"] = domains["target"] or step.target_test or {}
+        domains["val"] = step.source_val or {}
     asked = run.settings.prediction.draws if run.settings.row.is_bayesian else 0
-    return Reading(step.step, draws, asked, domains, detections, _tests(run, step))
+    tests = _tests(run, step, tested, with_times=statistics == TRAINED)
+    return Reading(step.step, draws, asked, domains, tuple(detections), tests, statistics)
 
 
-def _reported_draws(run: StoredRun) -> int:
+def _reported_draws(run: StoredRun, tested: Iterable[ResultRecord]) -> int:
     """Those of the settings, or none where no weight has a distribution."""
-    found = {record.draws for record in run.results}
+    found = {record.draws for record in tested}
     wanted = run.settings.prediction.draws
     return wanted if wanted in found or not found else max(found)
 
@@ -107,17 +125,19 @@ def _by_domain(results: Iterable[ResultRecord], role: str, part: str) -> Metrics
     return {r.domain: r.metrics for r in results if (r.role, r.part) == (role, part)}
 
 
-def _tests(run: StoredRun, step: StepRecord) -> dict[int, dict[str, dict[str, float | None]]]:
+def _tests(
+    run: StoredRun, step: StepRecord, tested: Iterable[ResultRecord], with_times: bool
+) -> dict[int, dict[str, dict[str, float | None]]]:
     """By number of draws: what was tested with each, if the step is the one whose weights are kept.
 
-    Times are in milliseconds an image.
+    Times are in milliseconds an image; who was timed was asked as it was trained.
     """
     tests: dict[int, dict[str, dict[str, float | None]]] = {}
-    for result in run.results:
+    for result in tested:
         if (result.role, result.step) == ("target", step.step):
             tests.setdefault(result.draws, {})[result.domain] = dict(result.metrics)
     kept = [record.step for record in run.steps if record.best][-1:]
-    for test in run.tests if kept == [step.step] else ():
+    for test in run.tests if with_times and kept == [step.step] else ():
         metrics = {**test.metrics, "milliseconds": 1000 * test.seconds / test.num_images}
         tests.setdefault(test.draws, {})[test.domain] = metrics
     return tests

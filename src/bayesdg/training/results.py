@@ -9,12 +9,13 @@ from typing import Any
 from bayesdg.data import Domain, DomainDataset, Images
 from bayesdg.errors import DataError, UsageError
 from bayesdg.evaluate.evaluation import Evaluation
+from bayesdg.evaluate.normalised import statistics_used
 from bayesdg.evaluate.recalibration import Recalibration
 from bayesdg.evaluate.scoring import detections, part_metrics
 from bayesdg.evaluate.stored import PredictedPart
 from bayesdg.methods.learner import Learner
 from bayesdg.names import choose
-from bayesdg.records import DetectionRecord, Record, ResultRecord
+from bayesdg.records import TRAINED, DetectionRecord, Record, ResultRecord
 from bayesdg.training.about import Task
 
 Result = ResultRecord | DetectionRecord
@@ -26,13 +27,16 @@ def predicted_parts(
     dataset: DomainDataset,
     draws: int,
     others: Mapping[str, Images],
+    statistics: str = TRAINED,
 ) -> list[PredictedPart]:
     """Predictions on the sources, then on the targets, then on images from elsewhere."""
     sources, targets = chosen_domains(dataset, task)
-    evaluation = Evaluation(learner, draws, task.known_classes, sources)
-    parts = [part for d in sources.values() for part in evaluation.domain(d, "source")]
-    parts += [part for d in targets.values() for part in evaluation.domain(d, "target")]
-    return parts + [evaluation.unknown(name, images) for name, images in others.items()]
+    train = [domain.train.of_classes(task.known_classes).images for domain in sources.values()]
+    with statistics_used(learner, statistics, train) as around:
+        evaluation = Evaluation(learner, draws, task.known_classes, sources, around)
+        parts = [part for d in sources.values() for part in evaluation.domain(d, "source")]
+        parts += [part for d in targets.values() for part in evaluation.domain(d, "target")]
+        return parts + [evaluation.unknown(name, images) for name, images in others.items()]
 
 
 def chosen_domains(
@@ -66,6 +70,7 @@ def judged(
     subject: Mapping[str, Any],
     draws: int,
     recalibration: Recalibration | None = None,
+    statistics: str = TRAINED,
 ) -> list[Result]:
     """A result for each part with labels, then every detection.
 
@@ -73,9 +78,10 @@ def judged(
         parts: Of one run.
         subject: What the run is; the fields that its records share.
         draws: Weight draws behind the predictions.
-        recalibration: Of the run, with these draws.
+        recalibration: Of the run, with these draws and as it was trained.
+        statistics: Of batch norm behind the predictions.
     """
-    common = {**subject, "draws": draws}
+    common = {**subject, "draws": draws, "statistics": statistics}
     num_unknown = {part.key.domain: len(part) for part in parts if part.key.part == "unknown"}
     results: list[Result] = [
         ResultRecord(
@@ -105,7 +111,7 @@ def renewed(records: Sequence[Record], found: Sequence[Result]) -> list[Record]:
 def _subject(record: Record) -> tuple[object, ...] | None:
     """What a result is about; None for other records, which nothing replaces."""
     if isinstance(record, ResultRecord):
-        return record.domain, record.part, record.draws
+        return record.domain, record.part, record.draws, record.statistics
     if isinstance(record, DetectionRecord):
-        return record.domain, record.task, record.score, record.draws
+        return record.domain, record.task, record.score, record.draws, record.statistics
     return None

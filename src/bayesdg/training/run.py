@@ -30,11 +30,14 @@ from bayesdg.evaluate.rows import Form
 from bayesdg.evaluate.stored import predictions_path, write_predictions
 from bayesdg.methods.learner import Learner, build_learner
 from bayesdg.records import (
+    TRAINED,
     DetectionRecord,
     Record,
     ResultRecord,
     StepRecord,
+    detections_of,
     read_records,
+    results_of,
     write_records,
     write_text,
 )
@@ -71,13 +74,13 @@ class Run:
 
     @property
     def results(self) -> list[ResultRecord]:
-        """One per evaluated domain, sources first."""
-        return [record for record in self.records if isinstance(record, ResultRecord)]
+        """One per evaluated domain, sources first; with the statistics that training kept."""
+        return results_of(self.records)
 
     @property
     def detections(self) -> list[DetectionRecord]:
-        """How well each score detects errors, unseen domains and unknown classes."""
-        return [record for record in self.records if isinstance(record, DetectionRecord)]
+        """How well each score detects errors, unseen domains and unknown classes; likewise."""
+        return detections_of(self.records)
 
     def predict(
         self,
@@ -128,6 +131,11 @@ class Run:
             )
         return used
 
+    def is_recalibrated(self, draws: int, statistics: str = TRAINED) -> bool:
+        """Whether the recalibration is of such predictions."""
+        fit = self.recalibration
+        return fit is not None and (fit.draws, TRAINED) == (draws, statistics)
+
     def rows(
         self,
         files: Iterable[Path],
@@ -165,6 +173,7 @@ class Run:
         dataset: DomainDataset,
         draws: int | None = None,
         others: Mapping[str, Images] | None = None,
+        statistics: str = TRAINED,
     ) -> list[ResultRecord]:
         """Every metric on every domain, and how well uncertainty detects what to mistrust.
 
@@ -176,13 +185,16 @@ class Run:
             dataset: The one trained on.
             draws: Weight draws, 0 for the mean weights; as in the settings by default.
             others: Name -> images of no class that was trained on, to be detected.
+            statistics: Of batch norm: 'trained'; 'sources', of their training images anew; 'own',
+                of each domain's own judged images, which is transductive. What is found with
+                others than the trained is kept apart, and no recalibration is applied to it.
         """
         used = self.used_draws(draws)
-        fits = self.recalibration is not None and self.recalibration.draws == used
-        parts = predicted_parts(self.learner, self.task, dataset, used, others or {})
-        found = judged(parts, self._subject, used, self.recalibration if fits else None)
+        parts = predicted_parts(self.learner, self.task, dataset, used, others or {}, statistics)
+        recalibration = self.recalibration if self.is_recalibrated(used, statistics) else None
+        found = judged(parts, self._subject, used, recalibration, statistics)
         if self.path is not None:
-            write_predictions(predictions_path(self.path, used), parts)
+            write_predictions(predictions_path(self.path, used, statistics), parts)
             stored = read_records(self.path / about.RECORDS)
             write_records(self.path / about.RECORDS, renewed(stored, found))
         self.records = renewed(self.records, found)
