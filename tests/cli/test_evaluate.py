@@ -55,7 +55,7 @@ def test_a_recalibration_is_for_ordinary_predictions(run: Path, bayesdg: Bayesdg
     assert all(result["recalibrated"] for result in json.loads(out)["results"])
 
 
-@pytest.mark.parametrize("command", ["evaluate"])
+@pytest.mark.parametrize("command", ["evaluate", "table"])
 def test_a_typo_has_an_answer(run: Path, bayesdg: Bayesdg, command: str) -> None:
     code, out, err = bayesdg(command, run, "--statistics", "Owm")
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -415,6 +416,63 @@ def test_settings_chosen_by_left_out_sources_are_the_ones_reported(tmp_path: Pat
         tables_of(tmp_path)
     table = only(tables_of(tmp_path, selection="leave-one-source-out"))
     assert figures(table) == {("erm", "sketch"): (0.1, None, 1)}
+
+
+def test_results_with_other_statistics_have_tables_of_their_own_and_change_no_other(
+    tmp_path: Path,
+) -> None:
+    plain = {"accuracy": 0.5, "nll": 1.0}
+    for out in ("without", "with"):
+        run = write_run(tmp_path / out, "bil", target=plain, source=0.6)
+        detection = DetectionRecord(
+            "pacs", "bil", "default", 0, "source-val", 10, "photo", 50, "domain", "entropy", 5, 5,
+            {"auroc": 0.7},
+        )  # fmt: skip
+        records = [*run.records, detection]
+        if out == "with":
+            records += [
+                replace(record, statistics=name, metrics={**record.metrics, key: value})
+                for record in (*run.results, detection)
+                for name, key, value in (
+                    ("own", "accuracy", 0.9), ("sources", "accuracy", 0.8), ("own", "auroc", 0.1)
+                )
+                if key in record.metrics
+            ]  # fmt: skip
+            # Nothing else is known with more draws.
+            records.append(replace(run.results[0], statistics="own", draws=999))
+        write_records(run.path / "records.jsonl", records)
+    metrics = ["accuracy", "nll", "domain_auroc"]
+    for selection in ("source-val", "last", "leave-one-source-out"):
+        without, with_ = (
+            tables_of(tmp_path / out, "pacs", selection, metrics) for out in ("without", "with")
+        )
+        assert with_ == without
+    ordinary = only(tables_of(tmp_path / "with", "pacs"))
+    assert figures(ordinary)["bil", "photo"] == (0.5, None, 1)
+    assert (ordinary.statistics, "TRANSDUCTIVE" in ordinary.title) == ("trained", False)
+    assert ordinary.printed
+    own = only(tables_of(tmp_path / "with", "pacs", statistics="own"))
+    assert figures(own)["bil", "photo"] == (0.9, None, 1)
+    assert own.title == "pacs, pacs, accuracy %, TRANSDUCTIVE (own)"
+    assert "TRANSDUCTIVE" in footnotes(own)[0]
+    # What is in print is ordinary.
+    assert (own.printed, own.others) == ({}, {})
+    shown = only(tables_of(tmp_path / "with", "pacs", metrics=metrics, statistics="own"))
+    assert [cell.mean for cell in shown.cells.values()] == [0.9, 1.0, 0.1]
+    assert only(tables_of(tmp_path / "with", statistics="sources")).title.endswith(
+        "accuracy %, statistics (sources)"
+    )
+
+
+def test_what_was_recorded_along_the_way_is_not_taken_for_transductive(tmp_path: Path) -> None:
+    watched = step_record(10, source_val={"cartoon": 0.9}, target_test={"photo": 0.8}, best=True)
+    write_run(tmp_path, steps=[watched])
+    assert figures(only(tables_of(tmp_path)))["erm", "photo"] == (0.5, None, 1)
+    (table,), notes = tables_of(tmp_path, statistics="own")
+    assert table.cells == {}
+    assert table.missing == ("erm, photo: seed 0: not evaluated with own statistics at step 10",)
+    way = "bayesdg evaluate RUN --statistics own"
+    assert notes == [f"no run here was evaluated with own statistics; {way} does it"]
 
 
 def test_no_torch_is_imported_for_a_table(tmp_path: Path) -> None:

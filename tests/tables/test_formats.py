@@ -108,6 +108,7 @@ def test_json_is_a_list_of_cells() -> None:
         "target": "photo", "metric": "accuracy", "mean": 0.95, "std": None, "n": 1, "row": "",
         "column": "photo", "best": True, "paper_mean": pytest.approx(0.9597),
         "paper_std": pytest.approx(0.0024), "peeked": "",
+        "statistics": "trained", "transductive": False,
     }  # fmt: skip
     assert (cells[1]["mean"], cells[1]["n"], cells[1]["target"]) == (None, 0, "mean")
 
@@ -126,6 +127,20 @@ def test_what_was_peeked_at_is_said_in_every_format(mark: str) -> None:
     assert mark in latex(table)
     assert all(cell["peeked"] == mark for cell in json.loads(as_json([table])))
     assert as_csv([table]).count(mark) == 4
+
+
+def test_what_is_transductive_is_said_in_every_format() -> None:
+    table = replace(TABLE, statistics="own", marks=("PEEKED",))
+    said = "TRANSDUCTIVE (own): batch norm takes the statistics of each domain's own judged images"
+    for written in (text(table), latex(table), markdown(table).replace("\\", "")):
+        assert said in written
+    for cell in (*json.loads(as_json([table])), *csv.DictReader(io.StringIO(as_csv([table])))):
+        assert (cell["statistics"], str(cell["transductive"])) == ("own", "True")
+        assert cell["peeked"] == "PEEKED"
+    sources = replace(TABLE, statistics="sources")
+    assert "statistics (sources): batch norm takes" in text(sources)
+    assert "TRANSDUCTIVE" not in text(sources)
+    assert {cell["transductive"] for cell in json.loads(as_json([sources]))} == {False}
 
 
 def hostile(name: str) -> Table:

@@ -10,6 +10,7 @@ import typer
 
 from bayesdg.cli.terminal import console, messages
 from bayesdg.errors import UsageError
+from bayesdg.records import TRAINED
 
 if TYPE_CHECKING:
     from bayesdg.stored_runs import StoredRun
@@ -24,6 +25,12 @@ def table(
         str,
         typer.Option(help="source-val, leave-one-source-out, last, oracle or released-code."),
     ] = "source-val",
+    statistics: Annotated[
+        str,
+        typer.Option(
+            help="Of batch norm: trained, or what bayesdg evaluate --statistics was asked for."
+        ),
+    ] = TRAINED,
     metric: Annotated[
         list[str] | None,
         typer.Option(help="accuracy, nll, ece, aurc, domain_auroc, ...; several make columns."),
@@ -44,7 +51,8 @@ def table(
     from bayesdg.tables.build import tables_of
 
     written = choose("format", format_, formats.FORMATS)
-    tables, notes = tables_of(folder, plan, selection, metric or (), _wanted(where or []))
+    keep = _wanted(where or [])
+    tables, notes = tables_of(folder, plan, selection, metric or (), keep, statistics)
     for note in notes:
         messages.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     if out is not None:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayesdg.errors import StoredRunError, UsageError
+from bayesdg.evaluate.statistics import STATISTICS, mark
 from bayesdg.methods.rows import METHODS, ROWS
 from bayesdg.names import choose
+from bayesdg.records import TRAINED, results_of
 from bayesdg.selection import RULES, Choice, leave_one_source_out
 from bayesdg.stored_runs import StoredRun, find_runs
 from bayesdg.tables.cost import cost_table
@@ -27,6 +29,7 @@ def tables_of(
     selection: str = "source-val",
     metrics: Sequence[str] = (),
     keep: Callable[[StoredRun], bool] = lambda run: True,
+    statistics: str = TRAINED,
 ) -> tuple[list[Table], list[str]]:
     """Every table that the runs in a folder make, and what a person should know of the others.
 
@@ -36,8 +39,10 @@ def tables_of(
         selection: A rule's name.
         metrics: What is shown; the plan's own without.
         keep: Which runs count.
+        statistics: Of batch norm; a table has figures made with these and with no others.
     """
     choose("selection", selection, RULES)
+    choose("statistics", statistics, STATISTICS)
     for metric in metrics:
         measure(metric)
     runs, notes = find_runs(folder)
@@ -52,16 +57,30 @@ def tables_of(
         table
         for name, entries in plans.items()
         for table in _tables(
-            folder, name, [e for e in entries if not e.inner], choices, selection, metrics
+            folder,
+            name,
+            [e for e in entries if not e.inner],
+            choices,
+            selection,
+            metrics,
+            statistics,
         )
     ]
     if not tables:
+        if any(entry.measures == "cost" for entries in plans.values() for entry in entries):
+            raise UsageError(
+                f"{folder} measures what training costs, which has no statistics of batch norm to "
+                f"choose; leave out --statistics {statistics}"
+            )
         why = f": {notes[0]}" if notes else "; give a folder that bayesdg has written runs to"
         raise StoredRunError(f"{folder} holds no run that can be read{why}")
     wanted = {entry.name for entries in plans.values() for entry in entries}
     spare = [entry.name for entry in found_entries(runs) if entry.name not in wanted]
     if spare and plan is None:
         notes.append(f"{len(spare)} more runs are in no plan that is shown, such as {spare[0]}")
+    if not any(results_of(run.records, statistics) for run in runs) and statistics != TRAINED:
+        way = f"bayesdg evaluate RUN --statistics {statistics}"
+        notes.append(f"no run here was evaluated with {statistics} statistics; {way} does it")
     found = (choice for choice in choices if choice.runs)
     notes += [f"not compared: {text}" for choice in found for text in choice.missing]
     return tables, notes
@@ -74,23 +93,27 @@ def _tables(
     choices: Sequence[Choice],
     selection: str,
     metrics: Sequence[str],
+    statistics: str,
 ) -> list[Table]:
     if not entries:
         return []
     asked = metrics or METRICS.get(plan, ())
-    if not metrics and not any(entry.test_draws for entry in entries):
-        asked = [metric for metric in asked if metric != "milliseconds"]  # nothing was timed
+    is_timed = statistics == TRAINED and any(entry.test_draws for entry in entries)
+    if not metrics and not is_timed:
+        asked = [metric for metric in asked if metric != "milliseconds"]
     rule = RULES[selection]
     readings = {
-        entry.key: Reading(problem="no run") if entry.run is None else read_under(entry.run, rule)
+        entry.key: Reading(problem="no run")
+        if entry.run is None
+        else read_under(entry.run, rule, statistics)
         for entry in entries
     }
     winners: list[str] = []
     if rule.over_runs:
         entries, winners = _with_chosen_settings(entries, choices, readings)
     name = layout_of(entries, asked)
-    if name == "cost":
-        return [cost_table(folder, plan, entries)]
+    if name == "cost":  # which a step of training has, whatever is evaluated with
+        return [cost_table(folder, plan, entries)] if statistics == TRAINED else []
     layout = LAYOUTS[name]
     shown = asked or METRICS.get(name, ("accuracy",))
     if len(shown) > 1 and name not in ("metrics", "draws"):
@@ -107,7 +130,8 @@ def _tables(
         metrics_here = list(dict.fromkeys(p.column.metric for p in points))
         what = measure(metrics_here[0]).label if len(metrics_here) == 1 else ""
         about = [plan, heading if name == "variants" else "", datasets, what]
-        title = ", ".join(filter(None, [*about, f"{selection} PEEKED" if rule.peeked else ""]))
+        about += [f"{selection} PEEKED" if rule.peeked else "", mark(statistics)]
+        title = ", ".join(filter(None, about))
         compare = points
         if layout.mean == "beside":
             compare = averaged(points, MEAN)
@@ -116,7 +140,7 @@ def _tables(
             compare = points = averaged(points)
         columns = list(dict.fromkeys(p.column for p in compare)) if layout.compare else []
         table = table_of(title, selection, points, columns, rule.over_runs)
-        annotated = _annotated(table, plan, name)
+        annotated = _annotated(replace(table, statistics=statistics), plan, name)
         tables.append(replace(annotated, notes=(*annotated.notes, *winners)))
     return tables
 
@@ -171,7 +195,10 @@ def _annotated(table: Table, plan: str, layout: str) -> Table:
         ticks = ()
     found: dict[Place, Printed] = {}
     sources: dict[str, None] = {}
-    names = {} if layout not in ("targets", "in-and-out") else _printed_names(table)
+    names: Mapping[Column, str] = {}
+    # What is in print is ordinary, and stands beside nothing else.
+    if layout in ("targets", "in-and-out") and table.statistics == TRAINED:
+        names = _printed_names(table)
     for line in table.lines:
         for column, name in names.items():
             figure = printed(column.dataset, line.method, name)
@@ -193,7 +220,7 @@ def _annotated(table: Table, plan: str, layout: str) -> Table:
         others={name: row for name, row in others.items() if row},
         notes=(f"chosen by {table.selection}: {rule.about}",)
         + ((f"in print: the paper's {', '.join(sources)}",) if sources else ())
-        + (_printed_optimum(table) if plan == "sensitivity" else ()),
+        + (_printed_optimum(table) if (plan, table.statistics) == ("sensitivity", TRAINED) else ()),
         marks=(f"PEEKED ({table.selection}): {rule.peeked}",) if rule.peeked else (),
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from bayesdg.evaluate.statistics import STATISTICS
 from bayesdg.tables.grid import LAYERS, GridRow, Word, footnotes, grid_rows
 from bayesdg.tables.measures import measure
 from bayesdg.tables.table import Table
@@ -117,6 +118,8 @@ def objects(table: Table) -> list[dict[str, Any]]:
                     if figure is None or figure.std is None
                     else figure.std / scale,
                     "peeked": "; ".join(table.marks),
+                    "statistics": table.statistics,
+                    "transductive": STATISTICS[table.statistics].is_transductive,
                 }
             )
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from bayesdg.evaluate.statistics import explanation
 from bayesdg.methods.rows import get_method
 from bayesdg.tables.cells import Cell
 from bayesdg.tables.compare import FEW_SEEDS, Comparison
@@ -79,8 +80,8 @@ def cell_text(cell: Cell, column: Column, table: Table, plus_minus: str) -> str:
 
 
 def footnotes(table: Table, plus_minus: str = " ± ") -> list[str]:
-    """What belongs to the figures, a line each; what a rule peeked at comes first."""
-    notes = list(table.marks)
+    """What belongs to the figures, a line each; what was looked at comes first."""
+    notes = [*table.marks, *filter(None, [explanation(table.statistics)])]
     num = table.num_seeds
     if any(cell.std is not None for cell in table.cells.values()):
         notes.append(f"mean{plus_minus}standard deviation (ddof 1) over n = {num} seeds")

@@ -10,6 +10,7 @@ from typing import Any
 
 from bayesdg.config import difference
 from bayesdg.errors import UsageError
+from bayesdg.records import TRAINED
 from bayesdg.tables.cells import Cell
 from bayesdg.tables.compare import Comparison, compared
 from bayesdg.tables.layouts import MEAN, Column, Line, Point
@@ -39,6 +40,7 @@ class Table:
         ticks: Layers whose kinds are shown: Bayesian, invariant.
         notes: For people.
         marks: What the rule peeked at; they stand wherever the table does.
+        statistics: Of batch norm, behind every figure; others than the trained are told likewise.
     """
 
     title: str
@@ -55,6 +57,7 @@ class Table:
     ticks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
+    statistics: str = TRAINED
 
 
 def table_of(
