@@ -1,12 +1,15 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bayesdg.errors import UsageError
+from bayesdg.evaluate.stored import predictions_path, write_predictions
+from bayesdg.records import write_records
 from bayesdg.report.build import build_page
-from bayesdg.report.page import to_html
-from bayesdg.report.runs import read_run, run_folders
+from bayesdg.report.page import Table, to_html
+from bayesdg.report.runs import ReportedRun, read_run, run_folders
 from ready_runs import half_finished, ready_run
 
 
@@ -78,6 +81,36 @@ def test_a_run_that_was_not_tested_says_how(tmp_path: Path) -> None:
     page = to_html(build_page([run]))
     assert "Validation accuracy" in page
     assert "Reliability" not in page
+
+
+def test_transductive_results_are_a_marked_table_of_their_own(tmp_path: Path) -> None:
+    folder = ready_run(tmp_path, with_features=False)
+    before = read_run(folder)
+    (ordinary,) = _tables_of_results(before)
+    own = [
+        replace(record, statistics="own", metrics={**record.metrics, "accuracy": 0.12345})
+        for record in [*before.results, *before.detections]
+    ]
+    # More draws than anything ordinary has.
+    more = [replace(record, draws=999) for record in own]
+    write_records(folder / "records.jsonl", [*more, *before.records, *own])
+    write_predictions(predictions_path(folder, 999, "own"), before.parts)
+    run = read_run(folder)
+    assert (run.results, run.detections) == (before.results, before.detections)
+    assert (run.draws, run.problems) == (10, ())
+    first, second = _tables_of_results(run)
+    assert first == ordinary
+    assert second.caption.startswith("TRANSDUCTIVE (own): batch norm takes ")
+    assert {row.cells[3] for row in second.rows} == {"12.3"}
+    assert to_html(build_page([run, before])).count("12.3<") == len(second.rows)
+    # Alone they are no test.
+    write_records(folder / "records.jsonl", [*before.steps, *own])
+    assert any("not tested" in problem for problem in read_run(folder).problems)
+
+
+def _tables_of_results(run: ReportedRun) -> Sequence[Table]:
+    (section,) = build_page([run]).sections
+    return next(block.tables for block in section.blocks if block.title == "Results")
 
 
 def test_an_empty_run_folder_makes_a_page(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from bayesdg.evaluate.calibration import reliability_diagram
 from bayesdg.evaluate.failures import Failure, Kind
 from bayesdg.evaluate.rejection import RiskCoverage, risk_coverage
 from bayesdg.evaluate.scoring import SCORES
+from bayesdg.evaluate.statistics import STATISTICS, explanation
+from bayesdg.records import ResultRecord
 from bayesdg.report import figures
 from bayesdg.report.mapping import Points, is_small, map_block
 from bayesdg.report.page import Block, Panel, Row, Section, Shown, Table, data_uri
@@ -191,8 +193,20 @@ def number_text(value: float | None, scale: float, digits: int) -> str:
 
 
 def _results(run: ReportedRun) -> list[Table]:
+    """The ordinary results; below, and said to be so, those with other statistics."""
+    tables = []
+    for name in STATISTICS:
+        rows = _result_rows(run.results_with(name))
+        about = [explanation(name), "Every domain; unseen ones in bold."]
+        heads = ["domain", "", "images", *(head for head, *_ in RESULTS.values())]
+        if rows:
+            tables.append(Table(". ".join(filter(None, about)), heads, rows, texts=2))
+    return tables
+
+
+def _result_rows(results: Sequence[ResultRecord]) -> list[Row]:
     rows = []
-    for result in run.results:
+    for result in results:
         what = f"source, {'test' if result.part == 'test' else 'validation'}"
         values = [
             number_text(result.metrics.get(name), scale, digits)
@@ -201,8 +215,7 @@ def _results(run: ReportedRun) -> list[Table]:
         is_target = result.role == "target"
         cells = [result.domain, "unseen, test" if is_target else what, f"{result.num_images:,}"]
         rows.append(Row([*cells, *values], emphasis=is_target))
-    heads = ["domain", "", "images", *(head for head, *_ in RESULTS.values())]
-    return [Table("Every domain; unseen ones in bold.", heads, rows, texts=2)] if rows else []
+    return rows
 
 
 def _detections(run: ReportedRun) -> list[Table]:
