@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from bayesdg.data import decode as module
-from bayesdg.data.decode import BrokenImage, decode, read_bytes
+from bayesdg.data.decode import BrokenImage, decode, from_pillow, read_bytes
 from pictures import encoded, picture
 
 WHITE = (255, 255, 255)
@@ -213,6 +213,12 @@ def test_tiny_images_are_resized_and_told(size: tuple[int, int]) -> None:
     decoded = decode(encoded(picture(size=size), "PNG"), size=32)
     assert decoded.pixels.shape == (32, 32, 3)
     assert decoded.oddities == (f"tiny: {size[0]} x {size[1]}",)
+
+
+def test_an_image_without_pixels_is_broken() -> None:
+    for size in ((0, 5), (5, 0)):
+        with pytest.raises(BrokenImage, match=f"no pixels: {size[0]} x {size[1]}"):
+            from_pillow(Image.new("RGB", size), 8)
 
 
 def test_squash_keeps_everything_and_crop_keeps_the_shape() -> None:

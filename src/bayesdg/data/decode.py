@@ -102,6 +102,8 @@ def _decoded(
     try:
         with pillow_warnings.heard() as warned, open_image() as image:
             width, height = image.size
+            if not width * height:
+                raise BrokenImage(f"no pixels: {width} x {height}")
             if width * height > MAX_PIXELS:
                 raise BrokenImage(_too_large(width * height))
             picture = _to_rgb(image, oddities)
