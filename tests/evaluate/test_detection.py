@@ -54,6 +54,15 @@ def test_perfect_and_useless_scores() -> None:
 
 
 @every_figure
+def test_scores_may_be_whole_numbers_of_any_kind(figure) -> None:  # type: ignore[no-untyped-def]
+    """-0 of an unsigned number is 0, below -1, which is 255."""
+    scores, positive = np.array([0, 1, 2, 0, 3]), np.array([False, True, True, False, False])
+    for kind in (np.uint8, np.uint64, np.int8, np.float16):
+        assert figure(scores.astype(kind), positive) == figure(scores.astype(float), positive)
+    assert figure(positive, positive) == figure(positive.astype(float), positive)
+
+
+@every_figure
 @settings(deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_the_order_of_images_does_not_matter(figure, seed: int) -> None:  # type: ignore[no-untyped-def]

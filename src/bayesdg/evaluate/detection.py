@@ -61,7 +61,8 @@ DETECTION: dict[str, Callable[[Floats, Booleans], float]] = {
 
 def _detected(scores: Floats, positive: Booleans) -> tuple[Integers, Integers]:
     """(m + 1,) positives and negatives at or above each falling threshold, from none to all."""
-    _, count, true = running_counts(-scores, positive)
+    # Floats first: -1 of unsigned whole numbers is 255, and -0 stays the lowest of them.
+    _, count, true = running_counts(-np.asarray(scores, np.float64), positive)
     if not 0 < true[-1] < len(scores):
         raise DataError(
             f"{true[-1]} of {len(scores)} samples are positive; detection needs both kinds"
