@@ -66,6 +66,14 @@ def test_resamples_without_meaning_are_left_out() -> None:
     assert 0.4 < found.low < found.value < found.high <= 1
 
 
+def test_no_resample_with_meaning_is_an_error() -> None:
+    """Half of the resamples of two images are of one kind; this one is, as its mean tells."""
+    scores, positive = np.array([0.1, 0.2]), np.array([True, False])
+    seed = next(s for s in range(20) if interval(np.mean, scores, num=1, seed=s).low == 0.1)
+    with pytest.raises(DataError, match="on none of 1 resamples"):
+        interval(auroc, scores, positive, num=1, seed=seed)
+
+
 def test_a_metric_may_be_infinite_on_some_resamples() -> None:
     with np.errstate(divide="ignore"):
         log_p = np.log([[1, 0], *[[0.5, 0.5]] * 9])

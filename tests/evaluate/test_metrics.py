@@ -126,3 +126,7 @@ def test_what_are_no_log_probabilities_or_labels_is_refused(metric) -> None:  # 
         metric(log_p, np.arange(10) % 6)
     with pytest.raises(DataError, match="labels are -1"):
         metric(log_p, np.arange(10) % 5 - 1)
+    for kind in (float, bool):
+        with pytest.raises(DataError, match=f"labels are {np.dtype(kind)}; whole numbers"):
+            metric(log_p, (labels % 2).astype(kind))
+    assert metric(log_p, labels.astype(np.uint8)) == metric(log_p, labels)

@@ -29,6 +29,10 @@ def check_predictions(log_probabilities: Floats, labels: Integers) -> None:
             f"{log_probabilities.shape} log probabilities do not fit {labels.shape} labels; "
             "(n, K) and (n,) are needed"
         )
+    if labels.dtype.kind not in "iu":
+        raise DataError(
+            f"labels are {labels.dtype}; whole numbers are needed, the classes' indices"
+        )
     num_classes = log_probabilities.shape[1]
     if labels.min() < 0 or labels.max() >= num_classes:
         raise DataError(

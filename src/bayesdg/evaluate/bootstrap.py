@@ -68,6 +68,8 @@ def interval(
             values.append(metric(*(array[rows] for array in arrays)))
         except DataError:
             continue
+    if not values:
+        raise DataError(f"on none of {num} resamples has the metric a meaning; take more")
     # Between values that occurred nothing is interpolated: one may be infinite, as an NLL can be.
     ends = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(values, ends, method="inverted_cdf")

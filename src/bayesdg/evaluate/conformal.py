@@ -31,7 +31,6 @@ def mass_before(log_probabilities: Floats) -> Floats:
     order = np.argsort(-log_probabilities, axis=-1, kind="stable")
     falling = np.exp(np.take_along_axis(log_probabilities, order, -1).astype(np.float64))
     before = np.cumsum(falling, -1) - falling
-    before[:, 0] = 0
     result = np.empty_like(before)
     np.put_along_axis(result, order, before, -1)
     return result
