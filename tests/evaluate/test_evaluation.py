@@ -4,9 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from bayesdg.data import DomainDataset
+from bayesdg.errors import UsageError
 from bayesdg.evaluate.evaluation import Evaluation
 from bayesdg.evaluate.scoring import detections, part_metrics
 from bayesdg.evaluate.stored import predictions_path, read_predictions
@@ -100,6 +102,17 @@ def test_methods_without_draws_are_evaluated_without(
     assert {r.draws for r in run.evaluate(tiny_dataset, draws=20)} == {0}
     information = [d for d in run.detections if d.score == "mutual_information"]
     assert {d.metrics["auroc"] for d in information} == {0.5}
+
+
+def test_images_from_elsewhere_have_a_name_of_their_own_and_the_shape_of_the_others(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    run = train(tiny_dataset, tiny_settings("bil"))
+    for name in ("near", "far"):
+        with pytest.raises(UsageError, match=f"{name!r} is a domain of the run"):
+            run.evaluate(tiny_dataset, others={name: NOISE})
+    with pytest.raises(UsageError, match=r"shape \(3, 8, 8\), this run was trained on \(1, 8, 8\)"):
+        run.evaluate(tiny_dataset, others={"colour": NOISE.expand(5, 3, 8, 8)})
 
 
 def test_density_is_larger_for_images_unlike_those_trained_on(

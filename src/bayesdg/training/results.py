@@ -31,6 +31,10 @@ def predicted_parts(
 ) -> list[PredictedPart]:
     """Predictions on the sources, then on the targets, then on images from elsewhere."""
     sources, targets = chosen_domains(dataset, task)
+    for name, images in others.items():
+        if name in (*sources, *targets):
+            raise UsageError(f"{name!r} is a domain of the run; images from elsewhere need a name")
+        check_shape(tuple(images.shape[1:]), task)
     train = [domain.train.of_classes(task.known_classes).images for domain in sources.values()]
     with statistics_used(learner, statistics, train) as around:
         evaluation = Evaluation(learner, draws, task.known_classes, sources, around)
