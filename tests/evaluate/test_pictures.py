@@ -1,6 +1,7 @@
 """Whatever people have for pictures: all of it the same to a run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +44,80 @@ def test_arrays_tensors_images_paths_and_loaders_get_the_same_answers(
         tensor, PIXELS.astype(np.float32) / 255, images, tuple(images), paths,
         list(map(str, paths)), folder, str(folder), [folder], [images[0], *paths[1:]],
         DataLoader(labelled, batch_size=3), DataLoader(tensor, batch_size=2),  # type: ignore[arg-type]
+        DataLoader(PIXELS, batch_size=2, collate_fn=np.stack),  # type: ignore[arg-type]
     ):  # fmt: skip
         found = run.predict(same).log_probabilities
         np.testing.assert_allclose(found, expected, atol=1e-5)
     for one in (images[2], paths[2], str(paths[2])):
         np.testing.assert_allclose(run.predict(one).log_probabilities, expected[2:3], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", ">f4", "float16"])
+def test_floats_are_pixels_in_whatever_precision_and_order(run: Run, kind: str) -> None:
+    expected = run.predict(PIXELS).log_probabilities
+    scaled = (PIXELS / 255).astype(kind)
+    found = [
+        run.predict(scaled),
+        run.predict(DataLoader(scaled, batch_size=3, collate_fn=np.stack)),
+    ]  # type: ignore[arg-type]
+    if not kind.startswith(">"):
+        found.append(run.predict(torch.from_numpy(scaled)))
+    for same in found:
+        np.testing.assert_allclose(
+            same.log_probabilities, expected, atol=1e-2 if "16" in kind else 1e-5
+        )
+
+
+def test_arrays_may_be_turned_and_locked(run: Run, recwarn: pytest.WarningsRecorder) -> None:
+    """Views with negative strides, as of colours from BGR to RGB, and arrays mapped from disk."""
+    locked = PIXELS.copy()
+    locked.flags.writeable = False
+    expected = run.predict(PIXELS).log_probabilities
+    np.testing.assert_array_equal(run.predict(locked).log_probabilities, expected)
+    turned = run.predict(PIXELS[::-1, ::-1])
+    np.testing.assert_allclose(turned.log_probabilities[::-1], expected, atol=1e-5)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "int8", "uint16", "bool", "complex64"])
+def test_numbers_of_another_range_are_refused_and_not_taken_for_floats(run: Run, kind: str) -> None:
+    array = PIXELS.astype(kind)
+    for given in (array, torch.from_numpy(array), DataLoader(torch.from_numpy(array))):  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=f"pixels are {kind}; uint8 or floats in 0..1"):
+            run.predict(given)
+
+
+def test_bytes_as_floats_and_normalised_pixels_are_told_where_the_run_normalises(
+    tiny_dataset: DomainDataset, tiny_settings: Callable[..., Settings]
+) -> None:
+    scaled = (PIXELS / 255).astype(np.float32)
+    settings = tiny_settings("ensemble", {"model.members": 2})
+    for method in (tiny_settings("bil"), settings):
+        normalising = train(replace(tiny_dataset, mean=(0.4,), std=(0.2,)), method)
+        for wrong, ends in (
+            (PIXELS.astype(np.float32), "0 to 255"),
+            ((scaled - 0.4) / 0.2, "-2 to 3"),
+        ):
+            with pytest.raises(
+                UsageError, match=f"floats from {ends}; give uint8, or floats in 0..1"
+            ):
+                normalising.predict(wrong)
+        overshot = 1.2 * scaled - 0.1  # as after resampling
+        assert len(normalising.predict(overshot)) == 7
+        # What the pixels of a run without normalisation mean, only its owner knows.
+        assert len(train(tiny_dataset, method).predict(PIXELS.astype(np.float32))) == 7
+
+
+def test_draws_and_batch_sizes_that_are_no_counts_are_refused(run: Run) -> None:
+    expected = run.predict(PIXELS, draws=3).log_probabilities
+    found = run.predict(PIXELS, draws=np.int64(3), batch_size=np.int64(2)).log_probabilities  # type: ignore[arg-type]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    for wrong in (-1, 2.5, "3"):
+        with pytest.raises(UsageError, match=f"draws is {wrong!r}; a whole number from 0 up"):
+            run.predict(PIXELS, draws=wrong)  # type: ignore[arg-type]
+    for wrong in (0, -1, 2.5):
+        with pytest.raises(UsageError, match=f"batch_size is {wrong!r}; a whole number from 1 up"):
+            run.predict(PIXELS, batch_size=wrong)  # type: ignore[arg-type]
 
 
 def test_an_image_passes_the_backbone_once_whatever_the_number_of_draws(run: Run) -> None:

@@ -219,6 +219,12 @@ def test_pixels_are_normalised_inside() -> None:
     torch.testing.assert_close(network(levels / 255).logits, expected)
 
 
+def test_floats_of_double_precision_are_pixels_too() -> None:
+    network = make("a").eval()
+    images = torch.rand(3, 1, 8, 8, generator=seeded())
+    assert torch.equal(network(images.double()).logits, network(images).logits)
+
+
 def test_one_class_is_refused() -> None:
     with pytest.raises(UsageError, match="1 class is nothing to classify"):
         build_network(METHODS["bil"], ModelSettings(backbone="small-cnn"), 1, 1, 0)

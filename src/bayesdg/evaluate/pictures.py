@@ -33,6 +33,8 @@ Pictures: TypeAlias = Images | Array | Single | Sequence[Single] | DataLoader[An
 
 # Batches that are decoded while one is predicted.
 BATCHES_AHEAD = 2
+# Resampling leaves 0..1 by less; bytes as floats and normalised pixels leave it by far.
+OVERSHOOT = 0.5
 
 
 def batches_of(
@@ -40,6 +42,7 @@ def batches_of(
     frame: Callable[[], Frame],
     check: Callable[[tuple[int, ...]], None],
     size: int,
+    in_unit_range: bool,
 ) -> Iterator[Tensor]:
     """(n, C, H, W) batches of whatever pictures come as; DataError if one cannot be read.
 
@@ -49,19 +52,19 @@ def batches_of(
         frame: What files and PIL images are fitted to; asked for only where there are such.
         check: Refuses a wrong (C, H, W).
         size: Images at a time.
+        in_unit_range: Whether floats outside of 0..1 are refused.
     """
     if isinstance(pictures, DataLoader):
         for batch in pictures:
             images = batch[0] if isinstance(batch, Sequence) else batch
-            if not isinstance(images, Tensor):
+            if not isinstance(images, Tensor | np.ndarray):
                 raise UsageError(
-                    f"the DataLoader gives {type(batch).__name__}; tensors are needed, or "
-                    "sequences that begin with one"
+                    f"the DataLoader gives {type(batch).__name__}; tensors or arrays are needed, "
+                    "or sequences that begin with one"
                 )
-            yield _checked(images, check)
+            _check_shape(images, check)
+            yield _as_tensor(images, in_unit_range)
         return
-    if isinstance(pictures, np.ndarray):
-        pictures = torch.as_tensor(pictures)
     if isinstance(pictures, str | Path | Image.Image):
         pictures = [pictures]
     if isinstance(pictures, Sequence):
@@ -73,10 +76,11 @@ def batches_of(
             f"pictures come as {type(pictures).__name__}; an array, a tensor, paths, PIL images "
             "or a DataLoader are needed"
         )
-    _checked(pictures, check)
+    _check_shape(pictures, check)
     for index in torch.arange(pictures.shape[0]).split(size):
         if len(index):
-            yield pictures[index]
+            rows: Any = index.numpy() if isinstance(pictures, np.ndarray) else index
+            yield _as_tensor(pictures[rows], in_unit_range)
 
 
 def rows_of(
@@ -110,10 +114,31 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield chunk
 
 
-def _checked(images: Any, check: Callable[[tuple[int, ...]], None]) -> Any:
+def _check_shape(images: Any, check: Callable[[tuple[int, ...]], None]) -> None:
     if len(images.shape) != 4:
         raise UsageError(f"images have shape {tuple(images.shape)}; (n, C, H, W) is needed")
     check(tuple(images.shape[1:]))
+
+
+def _as_tensor(images: Tensor | Array, in_unit_range: bool) -> Tensor:
+    """Bytes, or floats as the network takes them; what other numbers mean nobody can know."""
+    kind = str(images.dtype).removeprefix("torch.")
+    if isinstance(images, np.ndarray):
+        if images.dtype == np.uint8:
+            images = torch.from_numpy(images.copy())
+        elif images.dtype.kind == "f":
+            images = torch.from_numpy(images.astype(np.float32, order="C"))
+    if not isinstance(images, Tensor) or not (
+        images.dtype == torch.uint8 or images.is_floating_point()
+    ):
+        raise UsageError(f"pixels are {kind}; uint8 or floats in 0..1 are needed")
+    if in_unit_range and images.is_floating_point() and images.numel():
+        low, high = (float(end) for end in images.aminmax())
+        if low < -OVERSHOOT or high > 1 + OVERSHOOT:
+            raise UsageError(
+                f"pixels are floats from {low:.3g} to {high:.3g}; give uint8, or floats in 0..1 "
+                "that are not normalised: this run does it itself"
+            )
     return images
 
 

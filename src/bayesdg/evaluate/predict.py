@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from bayesdg.chance import stream_seed
 from bayesdg.data import Images
-from bayesdg.errors import DataError, NumericError
+from bayesdg.errors import DataError, NumericError, UsageError
 from bayesdg.evaluate.temperature import tempered
 from bayesdg.methods.learner import Learner
 
@@ -236,6 +237,22 @@ def predict_images(
 def default_batch_size(learner: Learner) -> int:
     """Images at a time: what a GPU wants, or what a CPU's memory likes."""
     return 64 if next(learner.parameters()).device.type == "cpu" else 512
+
+
+def chosen_batch_size(learner: Learner, asked: int | None) -> int:
+    """Images at a time: as somebody has asked, or the default."""
+    return default_batch_size(learner) if asked is None else whole_number("batch_size", asked, 1)
+
+
+def whole_number(name: str, value: int, least: int) -> int:
+    """What somebody has given, if it is one; UsageError otherwise."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise UsageError(f"{name} is {value!r}; a whole number from {least} up is needed")
+    return number
 
 
 def _entropy(log_p: Tensor) -> Tensor:

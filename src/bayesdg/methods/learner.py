@@ -55,6 +55,10 @@ class Learner(nn.Module, ABC):
         """How many draws an answer is made of when so many are asked for; 0 for a single one."""
         return asked
 
+    def takes_unit_pixels(self) -> bool:
+        """Whether floats outside of 0..1 are no pixels for it; True where it normalises them."""
+        return False
+
     def share_among(self, ranks: Ranks) -> None:
         """From now on episodes are shares, and terms average over ranks to those of the whole."""
         if ranks.size > 1:
@@ -111,6 +115,10 @@ class LastLayers(Learner):
         """None where no layer has any."""
         return asked if self.network.is_drawn else 0
 
+    def takes_unit_pixels(self) -> bool:
+        """Where the data set has a mean and a standard deviation."""
+        return self.network.normalises
+
     def share_among(self, ranks: Ranks) -> None:
         """Batch norm and invariance look at the images of all ranks."""
         if ranks.size > 1:
@@ -159,6 +167,10 @@ class Ensemble(Learner):
     def num_draws(self, asked: int) -> int:
         """The members."""
         return len(self.members)
+
+    def takes_unit_pixels(self) -> bool:
+        """As its members, which are all alike."""
+        return self.parts()[0].takes_unit_pixels()
 
     def parts(self) -> list[LastLayers]:
         """The members, as what they are."""

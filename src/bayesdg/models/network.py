@@ -92,6 +92,11 @@ class Network(nn.Module):
         self.style = StyleMixing(backbone, settings) if settings.style_mixing else None
 
     @property
+    def normalises(self) -> bool:
+        """Whether it was made for pixels in 0..1, and not for whatever somebody's arrays hold."""
+        return bool((self.get_buffer("pixel_std") != 1).any())
+
+    @property
     def is_drawn(self) -> bool:
         """Whether any layer has draws."""
         return any(isinstance(head, DRAWN) for head in self.heads.values())
@@ -164,7 +169,9 @@ class Network(nn.Module):
 
     def _normalised(self, images: Tensor) -> Tensor:
         mean, std = self.get_buffer("pixel_mean"), self.get_buffer("pixel_std")
-        pixels = images.to(mean.dtype) / 255 if images.dtype == torch.uint8 else images
+        pixels = images.to(mean.dtype)
+        if images.dtype == torch.uint8:
+            pixels = pixels / 255
         return ((pixels - mean) / std).contiguous(memory_format=torch.channels_last)
 
     def _backbone_features(self, images: Tensor, groups: Sequence[int] | None) -> Tensor:

@@ -18,7 +18,13 @@ from bayesdg.data.known import expanded
 from bayesdg.data.pictures import Frame
 from bayesdg.errors import DataError, StoredRunError, UsageError
 from bayesdg.evaluate.pictures import Pictures, batches_of, rows_of
-from bayesdg.evaluate.predict import Predictions, asking, default_batch_size, predict_batches
+from bayesdg.evaluate.predict import (
+    Predictions,
+    asking,
+    chosen_batch_size,
+    predict_batches,
+    whole_number,
+)
 from bayesdg.evaluate.recalibration import (
     Recalibration,
     Uncertainty,
@@ -98,7 +104,8 @@ class Run:
         Args:
             images: (n, C, H, W) tensor or array of the size and channels trained on; a file, a
                 folder, a PIL image or a sequence of such, which are fitted to them; or a
-                DataLoader. uint8, or float in the range 0..1; the network normalises.
+                DataLoader of tensors or arrays, alone or with labels and more behind them. uint8,
+                or float in the range 0..1; the network normalises.
             draws: Weight draws, 0 for the mean weights; as in the recalibration or, without one,
                 in the settings by default.
             keep_draws: Fill `Predictions.per_draw`.
@@ -106,9 +113,12 @@ class Run:
             raw: Without the recalibration.
         """
         recalibration = None if raw else self.recalibration
-        size = batch_size or default_batch_size(self.learner)
         batches = batches_of(
-            images, lambda: self.frame, lambda shape: check_shape(shape, self.task), size
+            images,
+            lambda: self.frame,
+            lambda shape: check_shape(shape, self.task),
+            chosen_batch_size(self.learner, batch_size),
+            self.learner.takes_unit_pixels(),
         )
         used = self.used_draws(draws, recalibration)
         parts = list(predict_batches(self.learner, batches, used, keep_draws=keep_draws))
@@ -122,7 +132,7 @@ class Run:
         """The number of draws that a question comes down to; of a recalibration only its own."""
         if recalibration is not None and draws is None:
             return recalibration.draws
-        used = self.settings.prediction.draws if draws is None else draws
+        used = self.settings.prediction.draws if draws is None else whole_number("draws", draws, 0)
         used = self.learner.num_draws(used)
         if recalibration is not None and used != recalibration.draws:
             raise UsageError(
@@ -153,7 +163,7 @@ class Run:
             draws: As in `predict`.
             batch_size: Rows at a time.
         """
-        size = batch_size or default_batch_size(self.learner)
+        size = chosen_batch_size(self.learner, batch_size)
         temperature = self.recalibration.temperature if self.recalibration else None
         with asking(self.learner, self.used_draws(draws, self.recalibration)) as ask:
 
