@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from bayesdg.errors import DataError, NumericError, UsageError
 from bayesdg.evaluate.calibration import ece
 from bayesdg.evaluate.metrics import nll
-from bayesdg.evaluate.temperature import best_temperature, tempered
+from bayesdg.evaluate.temperature import LOWEST, best_temperature, tempered
 from forecasts import calibrated, guesses
 
 
@@ -44,6 +44,28 @@ def test_answers_stay_and_rows_sum_to_one() -> None:
         assert (scaled.argmax(-1) == log_p.argmax(-1)).all()
         np.testing.assert_allclose(np.exp(scaled).sum(-1), 1)
     np.testing.assert_allclose(tempered(log_p, 1.0), log_p)
+
+
+def test_the_coldest_and_the_hottest_of_many_classes_are_numbers() -> None:
+    """K equal probabilities stay equal; without care exp(log(1 / 345) / T) is 0 for all of them."""
+    equal = np.full((2, 345), -np.log(345))
+    for temperature in (1e-3, 1e3):
+        np.testing.assert_allclose(tempered(equal, temperature), equal)
+        assert np.isfinite(tempered(guesses()[0], temperature)).all()
+
+
+def test_impossible_classes_stay_impossible() -> None:
+    """And the others share: 0.8^2 to 0.2^2."""
+    with np.errstate(divide="ignore"):
+        log_p = np.log([[0.8, 0.2, 0.0], [1.0, 0.0, 0.0]])
+    expected = [[0.64 / 0.68, 0.04 / 0.68, 0], [1, 0, 0]]
+    np.testing.assert_allclose(np.exp(tempered(log_p, 0.5)), expected)
+
+
+def test_ties_alone_do_not_stop_it() -> None:
+    """An image whose two classes are equal is no mistake that a temperature could mend."""
+    log_p = np.log([[0.5, 0.5], *[[0.9, 0.1]] * 3])
+    assert best_temperature(log_p, np.array([1, 0, 0, 0])) == LOWEST
 
 
 def test_a_temperature_that_does_not_exist_is_an_error() -> None:

@@ -42,12 +42,14 @@ def tempered(log_probabilities: Floats, temperature: float) -> NDArray[np.float6
 def best_temperature(log_probabilities: Floats, labels: Integers) -> float:
     """The temperature with the lowest NLL on these images.
 
-    The NLL is convex in 1 / T: where its slope changes sign is found by halving.
+    The NLL is convex in 1 / T: looked for is where its slope changes sign.
 
     Args:
         log_probabilities: (n, K), finite.
         labels: (n,).
     """
+    from scipy.optimize import brentq
+
     _, correct = answers(log_probabilities, labels)
     if not np.isfinite(log_probabilities).all():
         raise NumericError("a probability of zero has no temperature; are all logits finite?")
@@ -56,23 +58,20 @@ def best_temperature(log_probabilities: Floats, labels: Integers) -> float:
             f"all {len(labels)} images are classified right: the lower the temperature, the better "
             "it looks. More or harder validation images are needed; the rest can be fitted without"
         )
-    low, high = 1 / HIGHEST, 1 / LOWEST
-    if _slope(log_probabilities, labels, low) >= 0:
+    log_p = log_probabilities.astype(np.float64)
+    right = log_p[np.arange(len(labels)), labels].mean()
+
+    def slope(log_temperature: float) -> float:
+        """d NLL / d (1 / T): mean of E_{p_T}[log p] - log p(label)."""
+        weights = np.exp(tempered(log_p, np.exp(log_temperature)))
+        return float(np.einsum("ik,ik", weights, log_p) / len(log_p) - right)
+
+    low, high = np.log(LOWEST), np.log(HIGHEST)
+    if slope(high) >= 0:
         raise DataError(
             f"on {len(labels)} images the probabilities are no better than guessing, which no "
             "temperature mends"
         )
-    while high / low > 1 + 1e-12:
-        middle = float(np.sqrt(low * high))
-        if _slope(log_probabilities, labels, middle) < 0:
-            low = middle
-        else:
-            high = middle
-    return float(1 / np.sqrt(low * high))
-
-
-def _slope(log_probabilities: Floats, labels: Integers, inverse: float) -> float:
-    """d NLL / d (1 / T): mean of E_{p_T}[log p] - log p(label)."""
-    log_p = log_probabilities.astype(np.float64)
-    expected = (np.exp(tempered(log_p, 1 / inverse)) * log_p).sum(-1)
-    return float((expected - log_p[np.arange(len(labels)), labels]).mean())
+    if slope(low) <= 0:  # all mistakes are as good as ties, which no temperature decides
+        return LOWEST
+    return float(np.exp(brentq(slope, low, high, xtol=1e-12)))
