@@ -44,6 +44,28 @@ def test_what_was_fitted_is_stored_told_and_used(
     assert "recalibrated for 4 draws, not for 2; ask without that (--raw)" in err
 
 
+def test_rows_are_after_the_temperature_and_decisions_are_not(
+    run: Path, pictures: Path, bayesdg: Bayesdg
+) -> None:
+    """p^(1/T), scaled to sum to 1, by hand from the rows without."""
+    bayesdg("calibrate", run, "--conformal", 0.6, "--coverage", 0.5)
+    path = run / "recalibration.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"temperature": 0.25}))
+    raw, rows = (
+        list(csv.DictReader(io.StringIO(bayesdg("predict", run, pictures, "--top", 3, *more)[1])))
+        for more in (["--raw"], [])
+    )
+    threshold = json.loads(path.read_text())["sets"]["threshold"]
+    for before, after in zip(raw, rows, strict=True):
+        columns = ("probability", "probability_2", "probability_3")
+        sharper = [float(before[column]) ** 4 for column in columns]
+        expected = [p / sum(sharper) for p in sharper]
+        assert [float(after[column]) for column in columns] == pytest.approx(expected, rel=1e-5)
+        assert after["entropy"] == before["entropy"]
+        size = 1 + sum(sum(expected[:k]) <= threshold for k in (1, 2))
+        assert int(after["set_size"]) == size
+
+
 def test_an_evaluation_shows_it_beside_the_metrics_in_80_columns(
     run: Path, pictures: Path, bayesdg: Bayesdg
 ) -> None:

@@ -68,6 +68,21 @@ def test_unknown_classes_are_told_from_the_same_domain_and_other_pictures_from_t
     assert found(parts, "domain", "far", "energy").num_positive == 40
 
 
+def test_every_score_is_higher_where_it_trusts_less() -> None:
+    """What is stored grows with mistrust, and so does 1 - the largest probability."""
+    wrong = TARGET.log_probabilities.argmax(-1) != TARGET.labels
+    mistrust = {
+        "max_probability": -TARGET.log_probabilities.max(-1),
+        "entropy": TARGET.scores["entropy"],
+        "mutual_information": TARGET.scores["epistemic"],
+        "energy": TARGET.scores["energy"],
+        "density": TARGET.scores["density"],
+    }
+    for name, values in mistrust.items():
+        one = found([*SOURCES, TARGET], "errors", "far", name)
+        assert one.metrics["auroc"] == pytest.approx(auroc(values[wrong], values[~wrong])), name
+
+
 def test_a_score_that_one_side_lacks_and_a_task_without_positives_are_left_out() -> None:
     blank = part(PartKey("far", "target", "test"), 20, 1.0, density=False)
     scores = {d.score for d in detections([*SOURCES, blank]) if d.task == "domain"}

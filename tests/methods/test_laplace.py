@@ -2,6 +2,8 @@
 
 import math
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -10,6 +12,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bayesdg.bayes import LaplaceLinear
+from bayesdg.data import DomainDataset
+from bayesdg.methods.learner import LastLayers
+from bayesdg.settings import Settings
+from bayesdg.training.train import train
+from worlds import sealed
 
 pytestmark = pytest.mark.skipif(find_spec("laplace") is None, reason="needs laplace-torch")
 
@@ -118,3 +125,30 @@ def test_predictions_are_those_of_laplace_torch() -> None:
     mean = layer(features[:8], draw).softmax(-1).mean(0)
     # Standard errors of both are at most 0.5 / sqrt(20,000) = 0.0035.
     torch.testing.assert_close(mean, expected, rtol=0, atol=0.015)
+
+
+def test_a_trained_psi_has_the_posterior_of_what_the_sources_training_images_give_it(
+    tiny_dataset: DomainDataset, tiny_settings: Callable[..., Settings]
+) -> None:
+    """The inputs of psi are caught on their way; fitted anew, psi says its prior's precision."""
+    from bayesdg.methods.laplace import fit_laplace
+
+    shut = {**tiny_dataset.domains, "far": sealed(tiny_dataset.domains["far"])}
+    run = train(replace(tiny_dataset, domains=shut), tiny_settings("laplace"))
+    assert isinstance(run.learner, LastLayers)
+    psi = run.learner.network.heads["psi"]
+    assert isinstance(psi, LaplaceLinear)
+    trained = covariance(psi)
+    sources = {name: tiny_dataset.domains[name].train for name in run.task.sources}
+    caught: list[Tensor] = []
+    hook = psi.register_forward_pre_hook(lambda _, given: caught.append(given[0].double()))
+    precision = fit_laplace(run.learner, sources)
+    hook.remove()
+    torch.testing.assert_close(covariance(psi), trained)
+    features = torch.cat([torch.cat(caught), torch.ones(len(torch.cat(caught)), 1)], dim=1)
+    assert len(features) == sum(len(images) for images in sources.values())
+    mean = torch.cat([psi.weight, psi.bias.unsqueeze(1)], dim=1).detach().double()
+    p = (features @ mean.T).softmax(-1)
+    hessian = torch.kron(torch.diag(p.sum(0)) - p.T @ p, features.T @ features / len(features))
+    expected = (hessian + precision * torch.eye(len(hessian))).inverse()
+    torch.testing.assert_close(trained.double(), expected, rtol=1e-3, atol=1e-3 / precision)
