@@ -68,6 +68,29 @@ def test_it_is_fitted_to_source_validation_and_the_target_is_not_opened(
     assert found.rejection.coverage >= 0.7
 
 
+def test_the_threshold_is_on_the_uncertainty_that_is_named(
+    run: Run, dataset: DomainDataset
+) -> None:
+    """The 63rd smallest of 90 accepts 70%; an evaluation tells what it accepts elsewhere."""
+    images = [dataset.domains[name].val.images for name in ("near", "mid", "third")]
+    found = [run.predict(some) for some in images]
+    for name in ("entropy", "epistemic", "energy"):
+        fit = run.calibrate(dataset, temperature=False, coverage=0.7, reject_by=name)  # type: ignore[arg-type]
+        assert fit.rejection is not None
+        values = np.sort(np.concatenate([getattr(one, name) for one in found]))
+        assert fit.rejection.threshold == pytest.approx(values[62], rel=1e-5)
+        assert fit.rejection.coverage == 0.7
+        results = {result.domain: result for result in run.evaluate(dataset)}
+        far = run.predict(dataset.domains["far"].test.images)
+        accepted = getattr(far, name) <= fit.rejection.threshold
+        after = results["far"].recalibrated
+        assert after is not None
+        assert after["accepted"] == pytest.approx(accepted.mean())
+        wrong = far.labels != dataset.domains["far"].test.labels.numpy()
+        if accepted.any():
+            assert after["accepted_risk"] == pytest.approx(wrong[accepted].mean())
+
+
 def test_predictions_of_the_loaded_run_are_tempered_and_uncertainties_are_not(
     run: Run, dataset: DomainDataset
 ) -> None:

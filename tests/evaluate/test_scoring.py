@@ -98,6 +98,19 @@ def test_metrics_are_those_of_the_stored_labels() -> None:
     assert part_metrics(TARGET)["accuracy"] == right
 
 
+def test_the_two_thresholds_by_hand() -> None:
+    """40 answers, the surest first; wrong are the 20th, the 39th and the 40th.
+
+    Among the first 38 one is wrong, among 39 two: 5.1%. 90% are 36, of which one is wrong.
+    """
+    p = np.linspace(0.99, 0.6, 40)
+    log_p = np.log(np.stack([p, 1 - p], -1)).astype(np.float32)
+    labels = np.isin(np.arange(1, 41), (20, 39, 40)).astype(np.int32)
+    found = part_metrics(PredictedPart(TARGET.key, labels, log_p, {}))
+    assert found["coverage_at_5"] == 38 / 40
+    assert found["risk_at_90"] == pytest.approx(1 / 36)
+
+
 def test_every_metric_has_an_interval_but_for_the_parts_of_the_brier_score() -> None:
     found, metrics = part_intervals(TARGET), part_metrics(TARGET)
     assert set(found) == {name for name in metrics if not name.startswith("brier_")}
