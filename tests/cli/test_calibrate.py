@@ -101,6 +101,7 @@ def test_an_evaluation_shows_it_beside_the_metrics_in_80_columns(
         (["--conformal", "1"], 2, "conformal is 1.0: "),
         (["--conformal", "0.99"], 3, "too few for sets at 0.99: at least 99"),
         (["--reject-by", "entropi", "--risk", "0.1"], 2, "reject-by is 'entropi'"),
+        (["--reject-by", "energy", "--temperature"], 2, "without coverage or risk"),
         (["--conformal", "0.5", "--data", "nowhere"], 2, "unknown data set 'nowhere'"),
     ],
 )

@@ -13,9 +13,14 @@ from bayesdg.data import DomainDataset, ImageSet
 from bayesdg.errors import DataError, StoredRunError, UsageError
 from bayesdg.evaluate.conformal import prediction_sets
 from bayesdg.evaluate.metrics import METRICS
-from bayesdg.evaluate.recalibration import FILE, Wanted, fitted, wanted_from
+from bayesdg.evaluate.recalibration import FILE, Recalibration, Wanted, fitted, wanted_from
 from bayesdg.evaluate.rejection import risk_coverage
-from bayesdg.evaluate.stored import predictions_path, read_predictions
+from bayesdg.evaluate.stored import (
+    PartKey,
+    PredictedPart,
+    predictions_path,
+    read_predictions,
+)
 from bayesdg.evaluate.temperature import best_temperature, tempered
 from bayesdg.settings import Settings
 from bayesdg.training.run import Run, load_run
@@ -185,6 +190,23 @@ def test_each_is_fitted_only_if_it_is_wanted() -> None:
     accepted = uncertainty <= kept.threshold
     assert (log_p.argmax(-1) != labels)[accepted].mean() == pytest.approx(kept.risk)
     assert accepted.mean() == kept.coverage
+
+
+def test_stored_uncertainties_at_the_threshold_are_accepted() -> None:
+    """Of ten draws one dissents: 0.1, which single precision keeps as a little more."""
+    ratio = 1 - np.array([0.8, 0.9, 0.9, 1.0, 1.0])
+    log_p = np.log(np.tile([0.9, 0.1], (5, 1)))
+    labels = np.array([0, 0, 1, 0, 0])
+    _, _, kept = fitted(
+        log_p, ratio, labels, Wanted(temperature=False, coverage=0.5, reject_by="variation_ratio")
+    )
+    assert kept is not None
+    assert kept.coverage == 0.8
+    fit = Recalibration(weights="", draws=10, domains=("a",), num_images=5, rejection=kept)
+    single = {"variation_ratio": ratio.astype(np.float32)}
+    key = PartKey("a", "source", "val")
+    part = PredictedPart(key, labels.astype(np.int32), log_p.astype(np.float32), single)
+    assert fit.metrics(part) == {"accepted": 0.8, "accepted_risk": 0.25}
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -64,6 +64,8 @@ def wanted_from(values: Mapping[str, object]) -> Wanted:
         raise UsageError(f"{name} is {first['input']!r}: {first['msg']}") from None
     if wanted.coverage is not None and wanted.risk is not None:
         raise UsageError("coverage and risk decide each other; give one of them")
+    if wanted.reject_by != "entropy" and wanted.coverage is None and wanted.risk is None:
+        raise UsageError(f"reject-by {wanted.reject_by} decides nothing without coverage or risk")
     return wanted
 
 
