@@ -1,6 +1,7 @@
 """A whole run, evaluated: parts, unknown classes, pictures from elsewhere, what is kept."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 
 from bayesdg.data import DomainDataset
 from bayesdg.errors import UsageError
-from bayesdg.evaluate.evaluation import Evaluation
+from bayesdg.evaluate import evaluation
+from bayesdg.evaluate.evaluation import Evaluation, judged_parts
 from bayesdg.evaluate.scoring import detections, part_metrics
 from bayesdg.evaluate.stored import predictions_path, read_predictions
 from bayesdg.records import DetectionRecord, ResultRecord, read_records
@@ -93,6 +95,38 @@ def test_the_density_is_fitted_to_features_as_they_are_asked_for(
     ]
     width = judge.density.whiten.shape[0]
     assert np.concatenate(parts).mean() <= width
+
+
+def test_the_density_is_fitted_to_some_images_evenly_spread(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 18 with labels 0, 1, 2, 0, ... every fourth, at most five: all classes have a mean."""
+    run = train(tiny_dataset, tiny_settings("bil"))
+    monkeypatch.setattr(evaluation, "MOST_FITTED", 5)
+    passed: list[int] = []
+    run.learner.network.backbone.register_forward_hook(  # type: ignore[operator, union-attr]
+        lambda _, given, out: passed.append(len(given[0]))
+    )
+    sources = {name: tiny_dataset.domains[name] for name in run.task.sources}
+    judge = Evaluation(run.learner, 3, run.task.known_classes, sources)
+    assert passed == [5, 5, 5]
+    assert len(judge.density.means) == 3
+
+
+def test_sources_without_held_out_test_images_are_judged_on_validation(
+    tiny_dataset: DomainDataset,
+) -> None:
+    """Where all images are test images of a target (PACS), those of a source were trained on."""
+    known = torch.arange(3)
+    domain = tiny_dataset.domains["near"]
+    everything = replace(domain, held_out_test=False)
+    for one, role, part, num in (
+        (domain, "source", "test", 9),
+        (everything, "source", "val", 6),
+        (everything, "target", "test", 9),
+    ):
+        ((key, images),) = judged_parts(one, role, known)  # type: ignore[arg-type]
+        assert (key.part, len(images)) == (part, num)
 
 
 def test_methods_without_draws_are_evaluated_without(
