@@ -25,7 +25,7 @@ from bayesdg.evaluate.temperature import best_temperature, tempered
 from bayesdg.settings import Settings
 from bayesdg.training.run import Run, load_run
 from bayesdg.training.train import train
-from forecasts import guesses
+from forecasts import calibrated, guesses
 from worlds import image_set, sealed
 
 MakeSettings = Callable[..., Settings]
@@ -190,6 +190,24 @@ def test_each_is_fitted_only_if_it_is_wanted() -> None:
     accepted = uncertainty <= kept.threshold
     assert (log_p.argmax(-1) != labels)[accepted].mean() == pytest.approx(kept.risk)
     assert accepted.mean() == kept.coverage
+
+
+def test_sets_are_of_the_probabilities_after_the_temperature() -> None:
+    """On the images of the fit exactly ceil(0.8 (n + 1)) hold the right class."""
+    log_p, labels = calibrated(399)
+    log_p = tempered(log_p, 0.2)
+    temperature, sets, _ = fitted(log_p, np.zeros(399), labels, Wanted(conformal=0.8))
+    assert temperature is not None
+    assert sets is not None
+    fit = Recalibration(
+        weights="", draws=0, domains=("a",), num_images=399, temperature=temperature, sets=sets
+    )
+    held = fit.in_sets(fit.log_probabilities(log_p))[np.arange(399), labels]
+    assert held.sum() == 320
+    part = PredictedPart(
+        PartKey("a", "source", "val"), labels.astype(np.int32), log_p.astype(np.float32), {}
+    )
+    assert fit.metrics(part)["set_coverage"] == pytest.approx(320 / 399, abs=2 / 399)
 
 
 def test_stored_uncertainties_at_the_threshold_are_accepted() -> None:
