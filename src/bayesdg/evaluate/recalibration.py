@@ -126,7 +126,7 @@ class Recalibration(Checked):
         if self.temperature is not None:
             found |= {name: f(log_p, part.labels) for name, f in METRICS.items()}
         if self.sets is not None:
-            found |= set_metrics(prediction_sets(log_p, self.sets.threshold), part.labels)
+            found |= set_metrics(self.in_sets(log_p), part.labels)
         if self.rejection is not None:
             accepted = part.scores[self.rejection.score] <= self.rejection.threshold
             _, correct = answers(part.log_probabilities, part.labels)
