@@ -165,6 +165,14 @@ def test_pictures_are_rejected_above_a_threshold(run: Path, zoo: Path, bayesdg: 
         assert "energy" not in out
 
 
+def test_what_is_at_the_threshold_is_accepted(run: Path, zoo: Path, bayesdg: Bayesdg) -> None:
+    """The mean weights have no epistemic uncertainty at all."""
+    asked = ("predict", run, zoo / "plain.jpg", "--draws", 0, "--reject-by", "epistemic")
+    for threshold, decision in ((0, "accept"), (-1e-9, "reject")):
+        _, out, _ = bayesdg(*asked, f"--reject-above={threshold}")
+        assert rows_of(out)["plain.jpg"]["decision"] == decision
+
+
 def test_an_uncertainty_that_decides_is_a_column(run: Path, zoo: Path, bayesdg: Bayesdg) -> None:
     energy = load_run(run).predict(zoo / "plain.jpg").energy[0]
     for threshold, decision in ((energy - 0.01, "reject"), (energy + 0.01, "accept")):
