@@ -38,9 +38,10 @@ def stored_run(path: Path, device: str, raw: bool = False) -> Run:
 def dataset_of(run: Run | StoredRun, data: str | None, root: Path | None) -> DomainDataset:
     """The data set that a run was trained on."""
     from bayesdg.data import load_dataset
+    from bayesdg.data.remembered import from_text
 
+    name = data or from_text(run.task.place or run.task.dataset)
     with bar("decoding") as decoding:
-        name = data or run.task.place or run.task.dataset
         return load_dataset(name, root, run.settings.data, decoding)
 
 

@@ -33,6 +33,7 @@ from bayesdg.data.flaws import (
     without_validation,
 )
 from bayesdg.data.known import KNOWN, Known, expanded, place_of, user_cache
+from bayesdg.data.remembered import as_text
 from bayesdg.data.splits import Parts, official_pacs_split, seeded_split, split_from_csv
 from bayesdg.data.store import Pixels, Progress, Stored, store
 from bayesdg.data.tree import Tree, read_tree, shown
@@ -114,7 +115,7 @@ def folder_dataset(
     notes += first_of(without_validation(tree, parts))
     notes += leaks(tree, repeated(tree, _digests(tree, rows, stored, broken)))
     assembled = _assembled(title, tree, parts, rows, stored, broken)
-    return replace(assembled, notes=tuple(notes), place="" if known else shown(Path(name)))
+    return replace(assembled, notes=tuple(notes), place="" if known else as_text(name))
 
 
 def kinds_of(stored: Iterable[Stored]) -> Counter[str]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bayesdg.data import DomainDataset, ImageSet, load_dataset
 from bayesdg.data.domains import Rows
+from bayesdg.data.remembered import from_text
 from bayesdg.errors import DataError
 from bayesdg.evaluate.features import MOST_IMAGES, FeatureSample, sample_rows
 from bayesdg.evaluate.gallery import images_of
@@ -46,7 +47,8 @@ def collect(
     """
     run = load_run(path)
     task, settings = run.task, run.settings
-    dataset = load_dataset(task.place or task.dataset, root, settings.data, progress)
+    name = from_text(task.place or task.dataset)
+    dataset = load_dataset(name, root, settings.data, progress)
     return sampled(run, dataset, parts, cases, most)
 
 
