@@ -183,6 +183,24 @@ def test_an_uncertainty_that_decides_is_a_column(run: Path, zoo: Path, bayesdg: 
         assert float(row["energy"]) == pytest.approx(energy, rel=1e-5)
 
 
+def test_what_is_less_probable_than_asked_for_is_rejected(
+    run: Path, zoo: Path, bayesdg: Bayesdg
+) -> None:
+    """As it is shown: after the temperature, if there is one."""
+    shown_first = set()
+    for _ in range(2):
+        _, out, _ = bayesdg("predict", run, zoo, "--reject-by", "error_probability",
+                            "--reject-above", 0.6)  # fmt: skip
+        rows = [row for row in rows_of(out).values() if not row["error"]]
+        for row in rows:
+            assert float(row["error_probability"]) == pytest.approx(1 - float(row["probability"]))
+            sure = float(row["probability"]) >= 0.4
+            assert row["decision"] == ("accept" if sure else "reject")
+        shown_first.add(rows[0]["probability"])
+        assert bayesdg("calibrate", run, "--temperature")[0] == 0
+    assert len(shown_first) == 2
+
+
 def test_nothing_that_can_be_read_is_exit_code_3_and_the_rows_are_there(
     run: Path, zoo: Path, bayesdg: Bayesdg, tmp_path: Path
 ) -> None:

@@ -13,7 +13,14 @@ from bayesdg.data import DomainDataset, ImageSet
 from bayesdg.errors import DataError, StoredRunError, UsageError
 from bayesdg.evaluate.conformal import prediction_sets
 from bayesdg.evaluate.metrics import METRICS
-from bayesdg.evaluate.recalibration import FILE, Recalibration, Wanted, fitted, wanted_from
+from bayesdg.evaluate.recalibration import (
+    FILE,
+    Recalibration,
+    Wanted,
+    fitted,
+    read_recalibration,
+    wanted_from,
+)
 from bayesdg.evaluate.rejection import risk_coverage
 from bayesdg.evaluate.stored import (
     PartKey,
@@ -173,6 +180,48 @@ def test_a_file_that_is_damaged_or_of_other_weights_is_named_with_the_remedy(
     assert json.loads(path.read_text()) == whole
 
 
+def test_rejection_by_the_largest_probability_is_the_same_wherever_it_is_asked_for(
+    run: Run, dataset: DomainDataset
+) -> None:
+    """By hand: 40% of validation have at least the probability that the threshold leaves."""
+    fit = run.calibrate(dataset, coverage=0.4, reject_by="error_probability")
+    assert fit.temperature is not None
+    assert fit.rejection is not None
+    log_p, labels = (np.concatenate(parts) for parts in validation(run, dataset))
+    largest = np.exp(tempered(log_p, fit.temperature)).max(-1)
+    falling = np.sort(largest)[::-1]
+    assert fit.rejection.threshold == pytest.approx(1 - falling[36 - 1])
+    kept = largest >= falling[36 - 1]
+    assert fit.rejection.risk == pytest.approx((log_p.argmax(-1) != labels)[kept].mean())
+    shares = set()
+    for result in run.evaluate(dataset):
+        found = run.predict(dataset.domains[result.domain].test.images)
+        np.testing.assert_allclose(found.error_probability, 1 - found.probabilities.max(-1))
+        accepted = (found.error_probability <= fit.rejection.threshold).mean()
+        assert result.recalibrated is not None
+        assert result.recalibrated["accepted"] == pytest.approx(accepted)
+        shares.add(accepted)
+    assert len(shares) > 1, "nothing is rejected anywhere"
+    _, _, raw = fitted(log_p, {}, labels, Wanted(
+        temperature=False, coverage=0.4, reject_by="error_probability"
+    ))  # fmt: skip
+    assert raw is not None
+    assert raw.threshold != pytest.approx(fit.rejection.threshold)
+
+
+def test_what_an_earlier_version_stored_is_read(tmp_path: Path) -> None:
+    """As written before there was a rejection by probability."""
+    (tmp_path / FILE).write_text(
+        '{"format": 1, "weights": "ab", "draws": 4, "domains": ["art"], "num_images": 72, '
+        '"temperature": null, "sets": {"level": 0.6, "threshold": 0.61}, "rejection": {"score": '
+        '"entropy", "threshold": 1.05, "wanted": "coverage 0.5", "coverage": 0.5, "risk": 0.25}}'
+    )
+    found = read_recalibration(tmp_path, "ab")
+    assert found is not None
+    assert found.rejection is not None
+    assert (found.rejection.score, found.rejection.threshold) == ("entropy", 1.05)
+
+
 def test_a_saved_copy_takes_it_along(run: Run, dataset: DomainDataset, tmp_path: Path) -> None:
     fit = run.calibrate(dataset, **ALL)
     assert load_run(run.save(tmp_path / "copy")).recalibration == fit
@@ -182,9 +231,10 @@ def test_each_is_fitted_only_if_it_is_wanted() -> None:
     log_p, labels = guesses()
     uncertainty = 1 - np.exp(log_p.max(-1))
     labels = np.where(uncertainty < 0.4, log_p.argmax(-1), labels)
-    nothing = fitted(log_p, uncertainty, labels, Wanted(temperature=False))
+    scores = {"entropy": uncertainty}
+    nothing = fitted(log_p, scores, labels, Wanted(temperature=False))
     assert nothing == (None, None, None)
-    _, _, kept = fitted(log_p, uncertainty, labels, Wanted(risk=0.1))
+    _, _, kept = fitted(log_p, scores, labels, Wanted(risk=0.1))
     assert kept is not None
     assert kept.risk <= 0.1
     accepted = uncertainty <= kept.threshold
@@ -235,4 +285,4 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UsageError, match="give one of them"):
         wanted_from({"coverage": 0.9, "risk": 0.1})
     with pytest.raises(DataError, match="no threshold on entropy has a risk of 0.1.*lowest is 1"):
-        fitted(log_p, np.ones(500), wrong, Wanted(temperature=False, risk=0.1))
+        fitted(log_p, {"entropy": np.ones(500)}, wrong, Wanted(temperature=False, risk=0.1))

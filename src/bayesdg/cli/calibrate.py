@@ -13,7 +13,7 @@ from bayesdg.cli.terminal import messages
 if TYPE_CHECKING:
     from bayesdg.evaluate.recalibration import Recalibration
 
-BY = "entropy, aleatoric, epistemic, variation_ratio or energy."
+BY = "entropy, aleatoric, epistemic, variation_ratio, energy or error_probability."
 
 
 def calibrate(

@@ -42,7 +42,7 @@ def predict(
     reject_by: Annotated[
         str | None,
         typer.Option(
-            help="entropy, aleatoric, epistemic, variation_ratio or energy.",
+            help="entropy, aleatoric, epistemic, variation_ratio, energy or error_probability.",
             show_default="entropy",
         ),
     ] = None,

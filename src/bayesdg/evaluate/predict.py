@@ -68,6 +68,11 @@ class Predictions:
         """(n,), the most probable class."""
         return self.log_probabilities.argmax(-1)
 
+    @property
+    def error_probability(self) -> Floats:
+        """(n,), what the largest probability leaves to the other classes."""
+        return 1 - np.exp(self.log_probabilities.max(-1))
+
     def tempered(self, temperature: float) -> Predictions:
         """The same answers, less or more sure; uncertainties stay those of the draws."""
         scaled = tempered(self.log_probabilities, temperature)

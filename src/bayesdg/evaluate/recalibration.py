@@ -26,7 +26,9 @@ from bayesdg.records import write_text
 
 FILE = "recalibration.json"
 # What a picture may be rejected by; names as in Predictions.
-Uncertainty = Literal["entropy", "aleatoric", "epistemic", "variation_ratio", "energy"]
+Uncertainty = Literal[
+    "entropy", "aleatoric", "epistemic", "variation_ratio", "energy", "error_probability"
+]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -96,7 +98,7 @@ class Recalibration(Checked):
         num_images: How many they were.
         temperature: See temperature.py.
         sets: See conformal.py; of the probabilities after the temperature.
-        rejection: By an uncertainty, which no temperature changes.
+        rejection: By an uncertainty; a temperature changes 'error_probability' and no other.
     """
 
     format: Literal[1] = 1
@@ -128,7 +130,8 @@ class Recalibration(Checked):
         if self.sets is not None:
             found |= set_metrics(self.in_sets(log_p), part.labels)
         if self.rejection is not None:
-            accepted = part.scores[self.rejection.score] <= self.rejection.threshold
+            score = uncertainty_of(self.rejection.score, log_p, part.scores)
+            accepted = score <= self.rejection.threshold
             _, correct = answers(part.log_probabilities, part.labels)
             found["accepted"] = float(accepted.mean())
             if accepted.any():
@@ -136,8 +139,15 @@ class Recalibration(Checked):
         return found
 
 
+def uncertainty_of(
+    name: Uncertainty, log_probabilities: Floats, scores: Mapping[str, Floats]
+) -> Floats:
+    """(n,) by which to reject, from (n, K) after the temperature and what the draws gave."""
+    return 1 - np.exp(log_probabilities.max(-1)) if name == "error_probability" else scores[name]
+
+
 def fitted(
-    log_probabilities: Floats, uncertainty: Floats, labels: Integers, wanted: Wanted
+    log_probabilities: Floats, scores: Mapping[str, Floats], labels: Integers, wanted: Wanted
 ) -> tuple[float | None, Sets | None, Rejecting | None]:
     """Temperature, sets and rejection, each if it is wanted.
 
@@ -147,28 +157,26 @@ def fitted(
 
     Args:
         log_probabilities: (n, K).
-        uncertainty: (n,), by which to reject.
+        scores: Uncertainties by name, (n,) each.
         labels: (n,).
         wanted: What.
     """
     temperature = best_temperature(log_probabilities, labels) if wanted.temperature else None
+    log_p = log_probabilities if temperature is None else tempered(log_probabilities, temperature)
     sets = None
     if wanted.conformal is not None:
-        log_p = (
-            log_probabilities if temperature is None else tempered(log_probabilities, temperature)
-        )
         threshold = conformal_threshold(log_p, labels, wanted.conformal)
         sets = Sets(level=wanted.conformal, threshold=threshold)
-    return temperature, sets, _rejection(log_probabilities, uncertainty, labels, wanted)
+    return temperature, sets, _rejection(log_p, scores, labels, wanted)
 
 
 def _rejection(
-    log_probabilities: Floats, uncertainty: Floats, labels: Integers, wanted: Wanted
+    log_probabilities: Floats, scores: Mapping[str, Floats], labels: Integers, wanted: Wanted
 ) -> Rejecting | None:
     if wanted.coverage is None and wanted.risk is None:
         return None
     _, correct = answers(log_probabilities, labels)
-    curve = risk_coverage(uncertainty, correct)
+    curve = risk_coverage(uncertainty_of(wanted.reject_by, log_probabilities, scores), correct)
     found: Rejection | None
     if wanted.coverage is not None:
         name, found = f"coverage {wanted.coverage:g}", curve.at_coverage(wanted.coverage)

@@ -10,6 +10,7 @@ from bayesdg.data import DomainDataset
 from bayesdg.errors import DataError
 from bayesdg.evaluate.predict import Predictions, predict_images
 from bayesdg.evaluate.recalibration import Recalibration, Wanted, fitted
+from bayesdg.evaluate.stored import SCORES
 from bayesdg.methods.learner import Learner
 from bayesdg.training.about import Task
 from bayesdg.training.results import chosen_domains
@@ -28,8 +29,8 @@ def recalibrated(
     parts = [predict_images(learner, images.images, draws) for images in used.values()]
     found = Predictions.joined(parts)
     labels = np.concatenate([images.labels.numpy() for images in used.values()])
-    uncertainty = getattr(found, wanted.reject_by)
-    temperature, sets, rejection = fitted(found.log_probabilities, uncertainty, labels, wanted)
+    scores = {name: getattr(found, name) for name in SCORES}
+    temperature, sets, rejection = fitted(found.log_probabilities, scores, labels, wanted)
     return Recalibration(
         weights=weights_digest(learner),
         draws=draws,
