@@ -246,7 +246,7 @@ def test_sets_are_of_the_probabilities_after_the_temperature() -> None:
     """On the images of the fit exactly ceil(0.8 (n + 1)) hold the right class."""
     log_p, labels = calibrated(399)
     log_p = tempered(log_p, 0.2)
-    temperature, sets, _ = fitted(log_p, np.zeros(399), labels, Wanted(conformal=0.8))
+    temperature, sets, _ = fitted(log_p, {}, labels, Wanted(conformal=0.8))
     assert temperature is not None
     assert sets is not None
     fit = Recalibration(
@@ -265,9 +265,8 @@ def test_stored_uncertainties_at_the_threshold_are_accepted() -> None:
     ratio = 1 - np.array([0.8, 0.9, 0.9, 1.0, 1.0])
     log_p = np.log(np.tile([0.9, 0.1], (5, 1)))
     labels = np.array([0, 0, 1, 0, 0])
-    _, _, kept = fitted(
-        log_p, ratio, labels, Wanted(temperature=False, coverage=0.5, reject_by="variation_ratio")
-    )
+    wanted = Wanted(temperature=False, coverage=0.5, reject_by="variation_ratio")
+    _, _, kept = fitted(log_p, {"variation_ratio": ratio}, labels, wanted)
     assert kept is not None
     assert kept.coverage == 0.8
     fit = Recalibration(weights="", draws=10, domains=("a",), num_images=5, rejection=kept)

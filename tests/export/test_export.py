@@ -173,9 +173,25 @@ def test_a_frozen_bank_is_that_of_predict(tiny_settings: MakeSettings, method: s
     assert isinstance(learner, Ensemble) == (method == "ensemble")
 
 
+def test_the_energy_is_that_of_the_logits_under_each_draw(tiny_settings: MakeSettings) -> None:
+    """- mean over draws of log sum_k e^(logit k), in double precision; whatever the temperature."""
+    learner = build_learner(tiny_settings("bil"), 3, 1).eval()
+    frozen = Frozen(learner, 6, temperature=2.0)
+    with torch.no_grad():
+        logits = learner.answer(IMAGES, frozen.bank).logits.double().numpy()
+        found = frozen(IMAGES)[OUTPUTS.index("energy")].numpy()
+    assert logits.shape == (6, 7, 3)
+    assert found == pytest.approx(-np.log(np.exp(logits).sum(-1)).mean(0), rel=1e-5)
+
+
+@pytest.mark.parametrize("output", ["probabilities", "energy"])
 @pytest.mark.parametrize("wrong", [1e-3, float("nan")])
 def test_a_file_that_answers_otherwise_is_not_kept(
-    make_run: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
+    make_run: Callable[[str], Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: float,
+    output: str,
 ) -> None:
     """Writing is as always; the first file, which was right, stays."""
     run = make_run("erm")
@@ -183,8 +199,8 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     plain = Frozen.forward
 
     def otherwise(frozen: Frozen, images: Tensor) -> tuple[Tensor, ...]:
-        first, *others = plain(frozen, images)
-        return (first + wrong, *others)
+        pairs = zip(OUTPUTS, plain(frozen, images), strict=True)
+        return tuple(value * (1 + wrong) if name == output else value for name, value in pairs)
 
     monkeypatch.setattr(Frozen, "forward", otherwise)
     with pytest.raises(NumericError, match="answers otherwise than the run") as caught:

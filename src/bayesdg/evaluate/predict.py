@@ -94,8 +94,7 @@ def summarise(logits: Tensor, keep_draws: bool = False) -> Predictions:
     # In double precision, which some devices lack.
     logits = (logits if logits.device.type == "cuda" else logits.cpu()).double()
     log_p = logits.log_softmax(-1)
-    energy = -logits.logsumexp(-1).mean(0)
-    summary = (*moments_over_draws(log_p), energy)
+    summary = (*moments_over_draws(log_p), energy_over_draws(logits))
     found = Predictions(*(part.cpu().numpy() for part in summary))
     return dataclasses.replace(found, per_draw=log_p.cpu().numpy()) if keep_draws else found
 
@@ -115,6 +114,11 @@ def moments_over_draws(log_p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, T
     votes = torch.nn.functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).sum(0)
     variation_ratio = 1 - votes.amax(-1).to(log_p.dtype) / len(log_p)
     return mean, total, aleatoric, epistemic, variation_ratio
+
+
+def energy_over_draws(logits: Tensor) -> Tensor:
+    """(S, n, K) logits under each draw -> (n,), the `energy` of `Predictions`."""
+    return -logits.logsumexp(-1).mean(0)
 
 
 def prediction_generator(device: torch.device | str) -> torch.Generator:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bayesdg.evaluate.predict import moments_over_draws, prediction_generator
+from bayesdg.evaluate.predict import energy_over_draws, moments_over_draws, prediction_generator
 from bayesdg.methods.learner import Learner
 
-OUTPUTS = ("probabilities", "entropy", "aleatoric", "epistemic", "variation_ratio")
+OUTPUTS = ("probabilities", "entropy", "aleatoric", "epistemic", "variation_ratio", "energy")
 
 
 class Frozen(nn.Module):
@@ -30,8 +30,8 @@ class Frozen(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """OUTPUTS, in order."""
-        log_p = self.learner.answer(images, self.bank).logits.float().log_softmax(-1)
-        mean, *uncertainties = moments_over_draws(log_p)
+        logits = self.learner.answer(images, self.bank).logits.float()
+        mean, *uncertainties = moments_over_draws(logits.log_softmax(-1))
         if self.temperature is not None:
             mean = (mean / self.temperature).log_softmax(-1)
-        return (mean.exp(), *uncertainties)
+        return (mean.exp(), *uncertainties, energy_over_draws(logits))
