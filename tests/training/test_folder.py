@@ -2,10 +2,7 @@
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from errno import EIO, ENOSPC
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from bayesdg.records import NoteRecord, Record, StepRecord
 from bayesdg.settings import Settings
 from bayesdg.training import checkpoint
 from bayesdg.training.train import train
+from disks import fill, mounted, small_disk
 from stories import run_folder, state_of, steps_of, train_until
 
 MakeSettings = Callable[..., Settings]
@@ -65,41 +63,30 @@ def test_03_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk with room for one checkpoint."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if shutil.which("mount") is None or not mounted(place, "-t", "tmpfs", "-o", "size=3m"):
-        pytest.skip("a disk cannot be mounted here")
-    yield place
-    subprocess.run(["umount", place], check=True)
-
-
-def mounted(place: Path, *options: str) -> bool:
-    done = subprocess.run(["mount", *options, "tmpfs", place], capture_output=True)
-    return done.returncode == 0
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """3 MB: room for one checkpoint and not for two."""
+    with small_disk(tmp_path / "disk", 3) as place:
+        yield place
 
 
 def test_03_a_disk_that_is_really_full_ends_a_run_that_goes_on_when_there_is_room(
     tiny_dataset: DomainDataset,
     tiny_settings: MakeSettings,
-    small_disk: Path,
+    disk: Path,
     calm: Path,
 ) -> None:
     """Full while saving, and full before anything could be begun."""
     settings = tiny_settings("bil", EVERY_STEP)
     with pytest.raises(ResourceError, match=r"disk full: .* needs 1\.\d MB and has [01]\.\d; make"):
-        train(tiny_dataset, settings, out=small_disk)
-    folder = run_folder(small_disk)
+        train(tiny_dataset, settings, out=disk)
+    folder = run_folder(disk)
     assert list(checkpoint.checkpoints(folder / "checkpoints")) == [1]
-    with suppress(OSError), (small_disk / "filling").open("wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
+    fill(disk)
     with pytest.raises(ResourceError, match=r"disk full: .* has 0\.0; make room"):
-        train(tiny_dataset, settings.replace({"seed": 1}), out=small_disk)
-    (small_disk / "filling").unlink()
-    assert mounted(small_disk, "-o", "remount,size=50m")
-    train(tiny_dataset, settings, out=small_disk)
+        train(tiny_dataset, settings.replace({"seed": 1}), out=disk)
+    (disk / "filling").unlink()
+    assert mounted(disk, "-o", "remount,size=50m")
+    train(tiny_dataset, settings, out=disk)
     assert state_of(folder) == state_of(calm)
 
 

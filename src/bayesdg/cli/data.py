@@ -151,8 +151,11 @@ def get(
     if archive is not None:
         from bayesdg.data.archives import unpack
 
+        check_folder(place, "--root")
         unpack(archive, target)
     elif known.kind == "idx":
+        if not is_present(name, place):
+            check_folder(place, "--root")
         _download_idx(known.folder, place)
     else:
         raise UsageError(
@@ -168,10 +171,17 @@ def _download_idx(folder: str, place: Path) -> None:
 
     with messages.status("loading torchvision"):
         from torchvision import datasets
-    place.mkdir(parents=True, exist_ok=True)
+
+        from bayesdg.data.archives import unless_of_the_disk
     try:
         getattr(datasets, folder)(str(place), download=True)
+    except (AssertionError, LookupError, TypeError, ValueError):  # what torchvision says to it
+        raise DataError(
+            f"what is in {place / folder / 'raw'} is damaged; remove it, and the same command gets "
+            "it anew"
+        ) from None
     except (OSError, HTTPException, RuntimeError) as error:
+        unless_of_the_disk(error, place)
         raise DataError(
             f"{folder} could not be downloaded to {place}: {error}; is there a network?"
         ) from None

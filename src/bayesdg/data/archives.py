@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable
+from errno import EACCES, EDQUOT, ENOSPC, EROFS
 from pathlib import Path, PurePosixPath
 
 from bayesdg.data.tree import shown
@@ -19,6 +20,8 @@ MAX_MEMBERS = 2_000_000
 MAX_BYTES = 200 * 2**30
 # Pictures hardly compress: what unpacks to much more than it weighs is no data set.
 MAX_RATIO = 100
+# What these say is about the disk, and not about what was to be written.
+OF_THE_DISK = (EACCES, EROFS, ENOSPC, EDQUOT)
 DAMAGED = (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError)
 
 
@@ -55,6 +58,7 @@ def _unzip(archive: Path, into: Path) -> None:
             _check(archive, (m.filename for m in members), sum(m.file_size for m in members), links)
             file.extractall(into)
     except (zipfile.BadZipFile, NotImplementedError, *DAMAGED) as error:
+        unless_of_the_disk(error, into)
         raise DataError(f"{shown(archive)} is damaged: {error}") from None
 
 
@@ -66,8 +70,15 @@ def _untar(archive: Path, into: Path) -> None:
             _check(archive, (m.name for m in members), sum(m.size for m in members), special)
             file.extractall(into, filter="data")
     except (tarfile.TarError, *DAMAGED) as error:
+        unless_of_the_disk(error, into)
         reason = str(error).splitlines()[0].rstrip(":") if str(error) else "cut short"
         raise DataError(f"{shown(archive)} is no whole zip or tar archive: {reason}") from None
+
+
+def unless_of_the_disk(error: Exception, place: Path) -> None:
+    """Raise an error that says that `place` is full or cannot be written to; let others pass."""
+    if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+        raise OSError(error.errno, error.strerror, str(place)) from None
 
 
 def _check(archive: Path, names: Iterable[str], num_bytes: int, special: list[str]) -> None:
