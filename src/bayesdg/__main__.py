@@ -7,8 +7,11 @@ import sys
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    from bayesdg.cli import main as run
-
+    try:
+        from bayesdg.cli import main as run
+    except KeyboardInterrupt:  # before there is anybody to hear it
+        print("bayesdg: stopped", file=sys.stderr)
+        sys.exit(130)
     sys.exit(run())
 
 

@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import IO, Any, Literal, TextIO
 
 from bayesdg.data.tree import shown
-from bayesdg.errors import UsageError
+from bayesdg.errors import ResourceError, UsageError
 
 Cell = str | float | int | list[str] | None
 Row = Mapping[str, Cell]
@@ -54,6 +55,12 @@ def table_file(path: Path, columns: Mapping[str, Kind]) -> Iterator[Write]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.errno not in (ENOSPC, EDQUOT):
+            raise
+        raise ResourceError(
+            f"disk full: {shown(path)} was not written; make room, or give another place"
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
 

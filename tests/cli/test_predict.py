@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import os
+import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -15,10 +17,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bayesdg.bayes import layers
 from bayesdg.data.tree import shown
 from bayesdg.training.run import load_run
+from disks import fill, small_disk
 from pictures import encoded, picture, with_damaged_exif
 
+# The name in bayesdg.cli is that of the command.
+predicting = sys.modules["bayesdg.cli.predict"]
 Bayesdg = Callable[..., tuple[int, str, str]]
 FRAMES = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
 MOVING = {"save_all": True, "append_images": FRAMES[1:]}
@@ -227,6 +233,11 @@ def test_nothing_that_can_be_read_is_exit_code_3_and_the_rows_are_there(
         (["{run}", "{zoo}", "--reject-by", "entropy"], 2, "needs a threshold"),
         (["{run}", "{zoo}", "--reject-above", "nan"], 2, "--reject-above is no number"),
         (["{run}", "{zoo}", "--top", "0"], 2, "--top"),
+        (["{run}", "{zoo}/*.nothing"], 2, "no file or folder at"),
+        (["{run}", "{zoo}", "--draws", "-1"], 2, "'--draws': Input should be greater than or eq"),
+        (["{run}", "{zoo}", "--draws", "10001"], 2, "'--draws': Input should be less than or eq"),
+        (["{run}", "{zoo}", "--device", "xpu"], 2, "should be auto, cpu, mps, cuda"),
+        (["{run}", "{zoo}", "--out", "{zoo}/plain.jpg/x.csv"], 2, "cannot be written to"),
         (["{run}", "{zoo}", "--drws", "3"], 2, "did you mean '--draws'"),
         (["{zoo}", "{zoo}"], 6, "is it a run folder"),
         (["nowhere", "{zoo}"], 6, "no run at nowhere"),
@@ -245,6 +256,110 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert says in err
     assert err.count("\n") == 1
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_run_that_is_not_done_is_not_asked(run: Path, zoo: Path, bayesdg: Bayesdg) -> None:
+    (run / "manifest.json").unlink()
+    code, out, err = bayesdg("predict", run, zoo)
+    assert (code, out) == (6, "")
+    assert err == f"bayesdg: {run} is not done yet; the command that began it goes on with it\n"
+
+
+def test_thousands_of_tiny_pictures_with_odd_names_are_a_row_each(
+    run: Path, bayesdg: Bayesdg, tmp_path: Path
+) -> None:
+    """In a folder that is given twice, to a table in a folder that is not there yet."""
+    odd = ("=1", "-x", "@a", " ", "'", '"', ",", ";", "|", "a\tb", "\r", "$(x)", "%s", "{0}", "é",
+           "e\u0301", "\udce9", "\x1b[31m", "*", "~", "n" * 240)  # fmt: skip
+    content = encoded(picture(size=(3, 3)), "PNG")
+    (tmp_path / "many").mkdir()
+    for number in range(1000):
+        (tmp_path / "many" / f"{odd[number % len(odd)]}{number}.png").write_bytes(content)
+    table = tmp_path / "new" / "folder" / "table.csv"
+    many = tmp_path / "many"
+    code, _, err = bayesdg("predict", run, many, many, "--draws", 1, "--out", table)
+    assert (code, err) == (0, f"2,000 pictures; written to {table}\n")
+    with table.open(newline="", encoding="utf-8") as file:
+        paths = [row["path"] for row in csv.DictReader(file)]
+    assert len(set(paths)) == 1000
+    assert paths == paths[:1000] * 2
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(
+    run: Path, zoo: Path, bayesdg: Bayesdg, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        (disk / "table.csv").write_text("before")
+        fill(disk)
+        for name in ("table.csv", "table.jsonl"):
+            code, _, err = bayesdg("predict", run, zoo, "--out", disk / name)
+            assert code == 5
+            assert err == (
+                f"bayesdg: disk full: {disk / name} was not written; make room, or give another "
+                "place\n"
+            )
+        assert sorted(path.name for path in disk.iterdir()) == ["filling", "table.csv"]
+        assert (disk / "table.csv").read_text() == "before"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_a_signal_in_the_middle_leaves_the_earlier_table_and_no_litter(
+    run: Path, zoo: Path, bayesdg: Bayesdg, tmp_path: Path, number: int, code: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """After the second batch of rows was written."""
+    table = tmp_path / "tables" / "table.csv"
+    table.parent.mkdir()
+    table.write_text("before")
+    written = []
+    plain = predicting.Tally.add
+
+    def add(tally: object, rows: list[dict[str, object]]) -> None:
+        plain(tally, rows)
+        (temporary,) = table.parent.glob("*.tmp-*")
+        written.append(temporary.read_text().count("\n"))
+        if len(written) == 2:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(predicting.Tally, "add", add)
+    found, _, err = bayesdg("predict", run, zoo, "--batch-size", 8, "--out", table)
+    assert found == code
+    assert err == f"bayesdg: stopped by {signal.Signals(number).name}, nothing was saved\n"
+    assert written == [9, 17]
+    assert [path.name for path in table.parent.iterdir()] == ["table.csv"]
+    assert table.read_text() == "before"
+
+
+def test_too_little_memory_names_what_to_lower(
+    run: Path, zoo: Path, bayesdg: Bayesdg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million GiB, refused by torch itself."""
+    plain = layers.standard_normal
+    monkeypatch.setattr(
+        layers, "standard_normal", lambda num, like, generator: plain(2**34, like, generator)
+    )
+    code, _, err = bayesdg("predict", run, zoo, "--draws", 9)
+    assert code == 5
+    assert "too little memory on cpu for 9 draws; ask for fewer (--draws)" in err
+    assert err.count("\n") == 1
+
+
+def test_what_is_closed_from_the_start_is_told_or_not_needed(
+    run: Path, zoo: Path, tmp_path: Path
+) -> None:
+    """Without standard output there is nowhere for rows to go; the other two are not needed."""
+    words = [sys.executable, "-m", "bayesdg", "predict", str(run), str(zoo / "plain.jpg")]
+    command = " ".join(map(shlex.quote, words))
+    closed = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True)
+    assert closed.returncode == 2
+    assert closed.stderr.startswith("bayesdg: standard output is closed; --out FILE writes")
+    assert closed.stderr.count("\n") == 1
+    table = tmp_path / "table.csv"
+    closed = subprocess.run(f"{command} --out {table} <&- >&- 2>&-", shell=True)
+    assert closed.returncode == 0
+    assert table.read_text().count("\n") == 2
 
 
 @pytest.mark.slow

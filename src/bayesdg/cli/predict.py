@@ -61,6 +61,8 @@ def predict(
         check_folder(out.parent)
         if as_json:
             raise UsageError("--json is for standard output; --out FILE.jsonl writes JSON lines")
+    elif sys.stdout is None:
+        raise UsageError("standard output is closed; --out FILE writes a table to a file")
     rejecting = _rejecting(reject_above, reject_by)
     ignored: Counter[str] = Counter()
     files = _first_ahead(paths, ignored)
@@ -150,11 +152,21 @@ def _form(run: Run, top: int, rejecting: tuple[Uncertainty, float] | None) -> Fo
 
 
 def _opened(out: Path | None, form: Form, as_json: bool) -> AbstractContextManager[Write]:
-    from bayesdg.tabular import table_file, table_text
+    from bayesdg.tabular import table_text
 
     if out is not None:
-        return table_file(out, form.columns)
+        return _whole(out, form)
     return nullcontext(table_text(sys.stdout, form.columns, "json" if as_json else "csv"))
+
+
+@contextmanager
+def _whole(out: Path, form: Form) -> Iterator[Write]:
+    """What writes to a file that is there whole or not at all, whatever signal ends this."""
+    from bayesdg.tabular import table_file
+    from bayesdg.training.signals import Signals
+
+    with Signals().heard(), table_file(out, form.columns) as write:
+        yield write
 
 
 @contextmanager

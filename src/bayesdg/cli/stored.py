@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that is done.")]
 Data = Annotated[str | None, typer.Option(help="Where the data set lies now, if it was moved.")]
-Draws = Annotated[int | None, typer.Option(min=0, help="Weight draws; 0 for the mean weights.")]
+Draws = Annotated[
+    int | None, typer.Option(min=0, max=10_000, help="Weight draws; 0 for the mean weights.")
+]
 Raw = Annotated[bool, typer.Option("--raw", help="Without what was calibrated.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 

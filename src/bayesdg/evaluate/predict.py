@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bayesdg.chance import stream_seed
 from bayesdg.data import Images
-from bayesdg.errors import DataError, NumericError, UsageError
+from bayesdg.errors import DataError, NumericError, ResourceError, UsageError
 from bayesdg.evaluate.temperature import tempered
 from bayesdg.methods.learner import Learner
 
@@ -177,8 +177,21 @@ def asking(
         with torch.no_grad():
             draw = learner.draw(draws, generator)
         yield ask
+    except (MemoryError, RuntimeError) as error:
+        if not _is_lack_of_memory(error):
+            raise
+        raise ResourceError(
+            f"too little memory on {device} for {draws} draws; ask for fewer (--draws), or about "
+            "fewer pictures at a time (--batch-size)"
+        ) from None
     finally:
         learner.train(was_training)
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Whether the device, or this machine, has too little; on a CPU torch has no class for it."""
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
 
 
 def _uncompiled() -> AbstractContextManager[None]:

@@ -296,7 +296,7 @@ def load_run(path: Path | str, device: str = "cpu", raw: bool = False) -> Run:
         learner.load_state_dict(load(weights))
     except (RuntimeError, SafetensorError) as error:
         raise StoredRunError(f"{path / WEIGHTS} is not of this run: {error}") from None
-    kind, index = chosen_device(settings.engine.model_copy(update={"device": device}))
+    kind, index = chosen_device(settings.replace({"engine.device": device}).engine)
     learner.to(torch.device(kind if index is None else f"{kind}:{index}"))
     recalibration = None if raw else read_recalibration(path, sha256(weights).hexdigest())
     records = read_records(path / about.RECORDS)
