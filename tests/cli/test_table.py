@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +60,32 @@ def test_a_typo_has_an_answer(
     write_run(tmp_path)
     assert main(["table", str(tmp_path), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+PLACES = {
+    "ascii": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+    "an old Windows": {"PYTHONIOENCODING": "cp1252", "TERM": "dumb"},
+    "narrow, without colours": {"NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "20"},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_77_output_fits_what_listens(tmp_path: Path, place: str) -> None:
+    """A table and a mistake, on names that no old code page has; no terminal listens."""
+    write_run(
+        tmp_path, dataset="d\u00e9j\u00e0 \U0001f415", targets=("\u0632\u0631\u0627\u0641\u0629",)
+    )
+    command = [sys.executable, "-m", "bayesdg", "table"]
+    environment = {**os.environ, **PLACES[place]}
+    for folder, code in ((tmp_path, 0), (tmp_path / "\U0001f415", 6)):
+        done = subprocess.run([*command, str(folder)], env=environment, capture_output=True)
+        assert done.returncode == code, done.stderr
+        shown, said = done.stdout, done.stderr
+        assert b"\x1b" not in shown + said
+        assert b"Traceback" not in said
+        if code == 0:
+            assert b"50.00" in shown
+            # Where all there is is ASCII, typer takes it for a mistake and writes UTF-8.
+            assert (b"?" in shown) == (place == "an old Windows")
+        else:
+            assert (shown, said.count(b"\n")) == (b"", 1)
