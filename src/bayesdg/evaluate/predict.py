@@ -73,8 +73,10 @@ class Predictions:
         """(n,), what the largest probability leaves to the other classes."""
         return 1 - np.exp(self.log_probabilities.max(-1))
 
-    def tempered(self, temperature: float) -> Predictions:
+    def tempered(self, temperature: float | None) -> Predictions:
         """The same answers, less or more sure; uncertainties stay those of the draws."""
+        if temperature is None:
+            return self
         scaled = tempered(self.log_probabilities, temperature)
         return dataclasses.replace(self, log_probabilities=scaled)
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
-from torch import Tensor
 
 from bayesdg.data import DomainDataset, Images
 from bayesdg.data.known import expanded
@@ -125,8 +124,7 @@ class Run:
         if not parts:
             raise DataError("no images to predict")
         found = Predictions.joined(parts)
-        temperature = recalibration.temperature if recalibration else None
-        return found if temperature is None else found.tempered(temperature)
+        return found.tempered(recalibration.temperature if recalibration else None)
 
     def used_draws(self, draws: int | None, recalibration: Recalibration | None = None) -> int:
         """The number of draws that a question comes down to; of a recalibration only its own."""
@@ -166,12 +164,9 @@ class Run:
         size = chosen_batch_size(self.learner, batch_size)
         temperature = self.recalibration.temperature if self.recalibration else None
         with asking(self.learner, self.used_draws(draws, self.recalibration)) as ask:
-
-            def tempered(batch: Tensor) -> Predictions:
-                found = ask(batch)
-                return found if temperature is None else found.tempered(temperature)
-
-            yield from rows_of(files, self.frame, tempered, form, size)
+            yield from rows_of(
+                files, self.frame, lambda batch: ask(batch).tempered(temperature), form, size
+            )
 
     @property
     def frame(self) -> Frame:
