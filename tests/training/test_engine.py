@@ -1,5 +1,7 @@
 """What is computed on: refused before anything is computed, explained when it fails."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import distributed, nn
@@ -68,10 +70,49 @@ def test_19_an_error_of_the_connection_is_another_process_that_is_gone(
 
 
 def test_22_an_error_of_memory_names_the_three_settings() -> None:
-    told = explained(torch.OutOfMemoryError("CUDA out of memory"), Settings(), CPU)
-    assert isinstance(told, ResourceError)
-    for name in ("episode.batch_size (now 128)", "episode.per_class (now 16)", "model.draws"):
-        assert name in str(told)
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+    ):
+        told = explained(error, Settings(), CPU)
+        assert isinstance(told, ResourceError)
+        for name in ("episode.batch_size (now 128)", "episode.per_class (now 16)", "model.draws"):
+            assert name in str(told)
+
+
+def test_what_cannot_be_compiled_names_the_option() -> None:
+    """As torch tells of a machine without a compiler."""
+
+    def backend(graph: object, inputs: object) -> Callable[..., object]:
+        raise FileNotFoundError("no compiler found\nhere")
+
+    class Part(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin()
+
+    part = Part()
+    part.compile(backend=backend)
+    with pytest.raises(RuntimeError) as caught:
+        part(torch.ones(2, 3))
+    told = explained(caught.value, Settings(), CPU)
+    assert isinstance(told, UsageError)
+    assert "cannot be compiled here (no compiler found); " in str(told)
+    assert str(told).endswith("leave out --compile (engine.compile)")
+    assert "\n" not in str(told)
+
+
+def test_an_operation_without_same_bits_names_the_option() -> None:
+    """The words of torch for operations that it refuses in deterministic mode."""
+    error = RuntimeError(
+        "kthvalue CUDA does not have a deterministic implementation, but you set "
+        "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this"
+    )
+    told = explained(error, Settings(), CPU)
+    assert isinstance(told, UsageError)
+    assert "kthvalue" in str(told)
+    assert str(told).endswith("leave out --deterministic (engine.deterministic)")
 
 
 @pytest.mark.parametrize(("num_sizes", "dynamic"), [(1, False), (4, False), (5, None)])
@@ -91,7 +132,22 @@ def test_few_sizes_of_batches_are_each_compiled_on_their_own(
     changes = {"engine.device": "cpu", "engine.compile": True}
     with Engine(Settings().replace(changes)) as engine:
         engine.compile(Parts(), num_sizes)  # type: ignore[arg-type]
-    assert asked == [{"dynamic": dynamic}]
+    assert asked == [{"dynamic": dynamic, "options": None}]
     with Engine(Settings().replace({"engine.device": "cpu"})) as engine:
         engine.compile(Parts(), num_sizes)  # type: ignore[arg-type]
     assert len(asked) == 1
+
+
+def test_the_same_bits_are_asked_of_the_compiler_too() -> None:
+    """Of the real one: an option that it does not know is an error."""
+    layer = nn.Linear(3, 5)
+
+    class Parts:
+        def heavy_parts(self) -> list[nn.Module]:
+            return [layer]
+
+    changes = {"engine.device": "cpu", "engine.compile": True, "engine.deterministic": True}
+    with Engine(Settings().replace(changes)) as engine:
+        engine.compile(Parts(), 1)  # type: ignore[arg-type]
+        compiled = layer._compiled_call_impl
+    assert compiled.get_compiler_config()["deterministic"]

@@ -94,8 +94,11 @@ class Engine:
         compile: worth it where there are few sizes.
         """
         if self.settings.compile:
+            # Else the compiler takes the quickest kernel of a trial, which may be another one in
+            # the process that goes on.
+            options = {"deterministic": True} if self.settings.deterministic else None
             for part in learner.heavy_parts():
-                part.compile(dynamic=False if num_sizes <= FEW_SIZES else None)
+                part.compile(dynamic=False if num_sizes <= FEW_SIZES else None, options=options)
 
     def terms(self, episode: Episode, generator: torch.Generator) -> Terms:
         """The named parts of the loss; of this rank's share, if there are several."""
@@ -181,19 +184,39 @@ def device_name(device: torch.device) -> str:
 
 
 def explained(error: RuntimeError, settings: Settings, device: torch.device) -> Exception:
-    """What a person can do about an error of the device or of another process."""
-    if isinstance(error, torch.OutOfMemoryError):
+    """What a person can do about an error of the device, of torch or of another process."""
+    text = str(error)
+    # cuBLAS, cuDNN and the driver say it in their own words.
+    full = ("CUDA error: out of memory", "ALLOC_FAILED")
+    if isinstance(error, torch.OutOfMemoryError) or any(sign in text for sign in full):
         peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else 0.0
         return ResourceError(
             f"{device_name(device)} is out of memory ({peak:.1f} GiB were in use); lower one of "
             f"episode.batch_size (now {settings.episode.batch_size}), episode.per_class (now "
             f"{settings.episode.per_class}) or model.draws (now {settings.model.draws})"
         )
-    text = str(error)
+    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return UsageError(
+            f"the backbone cannot be compiled here ({_cause(error)}); leave out --compile "
+            "(engine.compile)"
+        )
+    if " does not have a deterministic implementation" in text:
+        return UsageError(
+            f"{text.split()[0]}, a part of this run, gives other bits each time on "
+            f"{device_name(device)}; leave out --deterministic (engine.deterministic)"
+        )
     signs = ("gloo", "NCCL", "Connection", "connection", "Broken pipe", "ProcessGroup")
     if distributed.is_initialized() and any(sign in text for sign in signs):
         return ProcessLostError("another process of this run is gone; this one cannot go on alone")
     return error
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of what torch has wrapped."""
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, BaseException):
+        return _cause(inner)
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _fabric(kind: str, index: int | None, precision: str, size: int) -> Fabric:
