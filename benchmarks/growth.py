@@ -124,7 +124,7 @@ def show(row: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Print rows as they come; write them."""
+    """Print rows as they come; keep them in the file as they come."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -138,16 +138,16 @@ def main() -> None:
         return
     device = chosen_device(arguments.device)
     torch.set_num_threads(arguments.threads or torch.get_num_threads())
+    options = [f"--device {device.type}"]
+    options += [f"--threads {arguments.threads}"] if arguments.threads else []
+    origin = about(" ".join(["python benchmarks/growth.py", *options]), device)
     found = []
     for part in (rows(device), with_processes() if device.type == "cpu" else ()):
         for row in part:
             show(row)
             found.append(row)
-    if arguments.json:
-        options = [f"--device {device.type}"]
-        options += [f"--threads {arguments.threads}"] if arguments.threads else []
-        command = " ".join(["python benchmarks/growth.py", *options])
-        write(arguments.json, {**about(command, device), "rows": found})
+            if arguments.json:
+                write(arguments.json, {**origin, "rows": found})
 
 
 if __name__ == "__main__":

@@ -191,8 +191,12 @@ def sweep(
         works = {"linear": partial(step, CASES[name].linear, target, source)}
         if stopped is None:
             works["pairwise"] = partial(step, CASES[name].pairs, target, source)
-        ms = milliseconds(works, device)
-        mib = {way: peak_mebibytes(work, device) for way, work in works.items()}
+        try:
+            ms, mib = costs(works, device)
+        except torch.OutOfMemoryError:  # less was free than it seemed
+            stopped = "memory"
+            del works["pairwise"]
+            ms, mib = costs(works, device)
         if stopped is None:
             expected = {"ms": ms["pairwise"] / num_pairs, "mib": mib["pairwise"] / num_pairs}
         yield {
@@ -205,16 +209,32 @@ def sweep(
         }
 
 
+def costs(
+    works: Mapping[str, Callable[[], object]], device: torch.device
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Milliseconds and MiB of each."""
+    ms = milliseconds(works, device)
+    return ms, {way: peak_mebibytes(work, device) for way, work in works.items()}
+
+
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The results, printed as they come."""
+    """The results, printed and kept in the file as they come."""
     device = chosen_device(arguments.device)
     torch.set_num_threads(arguments.threads or torch.get_num_threads())
     limit = memory_limit(device)
     for name, case in CASES.items():
         check(name, case, arguments.sizes[0], device)
     print("linear and pairwise agree, values and gradients")
+    options = [f"--device {device.type}"]
+    options += [f"--threads {arguments.threads}"] if arguments.threads else []
     rows: list[Row] = []
     slopes: dict[str, dict[str, float | None]] = {}
+    results = {
+        **about(" ".join(["python benchmarks/invariance.py", *options]), device),
+        "pairwise_limit": {"mib": limit, "seconds": SECONDS},
+        "slopes": slopes,
+        "rows": rows,
+    }
     for name in CASES:
         for targets in SWEEPS:
             print(f"\n{name}; {targets}\n{HEAD}")
@@ -222,18 +242,13 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
             for row in sweep(name, targets, arguments.sizes, device, limit):
                 print_row(row)
                 here.append(row)
-            found = {way: slope(here, way) for way in WAYS}
+                rows.append(row)
+                found = {way: slope(here, way) for way in WAYS}
+                slopes[f"{name}; {targets}"] = found
+                if arguments.json:
+                    write(arguments.json, results)
             print("slope over the last decade: " + ", ".join(f"{w} {v}" for w, v in found.items()))
-            slopes[f"{name}; {targets}"] = found
-            rows += here
-    options = [f"--device {device.type}"]
-    options += [f"--threads {arguments.threads}"] if arguments.threads else []
-    return {
-        **about(" ".join(["python benchmarks/invariance.py", *options]), device),
-        "pairwise_limit": {"mib": limit, "seconds": SECONDS},
-        "slopes": slopes,
-        "rows": rows,
-    }
+    return results
 
 
 def slope(rows: Sequence[Row], way: str) -> float | None:
@@ -274,8 +289,6 @@ def main() -> None:
     else:
         keep_memory()
         results = [measured(arguments)]
-    if arguments.json:
-        write(arguments.json, results[0])
     if arguments.figure:
         draw(results, arguments.figure)
 
