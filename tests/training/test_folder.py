@@ -108,6 +108,31 @@ def test_05_a_disk_that_does_not_answer_costs_a_checkpoint_and_not_the_run(
     assert state_of(run_folder(tmp_path / "nfs")) == state_of(calm)
 
 
+def test_a_run_whose_checkpoints_are_cleared_away_writes_new_ones(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path, calm: Path
+) -> None:
+    def clear_away(record: Record) -> None:
+        if isinstance(record, StepRecord) and record.step == 3:
+            shutil.rmtree(run_folder(tmp_path / "cleared") / "checkpoints")
+
+    settings = tiny_settings("bil", EVERY_STEP)
+    run = train(tiny_dataset, settings, out=tmp_path / "cleared", on_record=clear_away)
+    assert not [r for r in run.records if isinstance(r, NoteRecord) and "checkpoint" in r.text]
+    assert state_of(run_folder(tmp_path / "cleared")) == state_of(calm)
+
+
+def test_a_run_without_any_checkpoint_says_that_it_begins_anew(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path, calm: Path
+) -> None:
+    settings = tiny_settings("bil", EVERY_STEP)
+    folder = train_until(tiny_dataset, settings, tmp_path / "lost", 5)
+    shutil.rmtree(folder / "checkpoints")
+    run = train(tiny_dataset, settings, out=tmp_path / "lost")
+    notes = [record.text for record in run.records if isinstance(record, NoteRecord)]
+    assert "there is no checkpoint: training begins anew, step 3 was recorded" in notes
+    assert state_of(folder) == state_of(calm)
+
+
 def test_06_steps_beyond_the_checkpoint_appear_once(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path, calm: Path
 ) -> None:

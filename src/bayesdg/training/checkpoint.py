@@ -43,6 +43,7 @@ def write_checkpoint(
         OSError: The disk did not answer, several times.
     """
     target = folder / NAME.format(step)
+    folder.mkdir(exist_ok=True)  # somebody may have cleared it away meanwhile
     _check_room(folder, sum(map(len, files.values())), make_room)
     for pause in (*PAUSES, None):
         try:
@@ -114,7 +115,8 @@ def sweep(folder: Path) -> list[str]:
     """Remove what a killed process left behind; returns the names. Only whoever holds the lock."""
     litter = [path for path in folder.glob(".*") if path.name.startswith((".trash-", ".tmp-"))]
     for path in litter:
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     return sorted(path.name for path in litter)
 
 

@@ -126,6 +126,9 @@ class RunFolder:
             step, files = found
             state.load(files, str(self.checkpoints / checkpoint.NAME.format(step)))
         step = state.progress.step
+        done = max((r.step for r in old if isinstance(r, StepRecord)), default=0)
+        if found is None and done:
+            notes.append(f"there is no checkpoint: training begins anew, step {done} was recorded")
         self._best = state.progress.best_step
         self.records = [r for r in old if not isinstance(r, ResultRecord) and r.step <= step]
         if state.progress.cut_short:
