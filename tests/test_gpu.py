@@ -91,6 +91,17 @@ def test_training_and_prediction_run_there(
     np.testing.assert_allclose(run.predict(images, draws=0).probabilities, there, atol=1e-3)
 
 
+@pytest.mark.parametrize("method", ["bil", "ensemble"])
+def test_a_run_that_was_done_before_is_tested_there(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path, method: str
+) -> None:
+    train(tiny_dataset, tiny_settings(method, {"model.members": 2}), out=tmp_path)
+    looking = {"model.members": 2, "training.evaluate_target": "end"}
+    run = train(tiny_dataset, tiny_settings(method, looking), out=tmp_path)
+    assert run.results
+    assert next(run.learner.parameters()).is_cuda
+
+
 def test_augmentation_agrees_with_the_cpu() -> None:
     from bayesdg.data.augment import Changes, apply, draw
 

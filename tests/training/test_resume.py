@@ -109,6 +109,28 @@ def test_the_same_command_again_says_that_it_is_done(
     assert load_run(run_folder(tmp_path)).results == third.results
 
 
+@pytest.mark.parametrize("method", ["bil", "ensemble"])
+def test_a_run_that_was_done_before_is_loaded_to_the_device_of_the_command(
+    tiny_dataset: DomainDataset,
+    tiny_settings: MakeSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+) -> None:
+    settings = tiny_settings(method, {"model.members": 2, "engine.device": "cpu"})
+    train(tiny_dataset, settings, out=tmp_path)
+    devices = []
+
+    def load(path: Path, device: str = "nowhere") -> Run:
+        devices.append(device)
+        return load_run(path)
+
+    for module in ("train", "composed"):
+        monkeypatch.setattr(f"bayesdg.training.{module}.load_run", load)
+    train(tiny_dataset, settings, out=tmp_path)
+    assert devices == ["cpu"]
+
+
 @pytest.mark.parametrize("damage", ["cut", "empty", "html", "bit", "no manifest", "gone"])
 def test_07_08_09_a_damaged_checkpoint_is_told_and_an_older_one_used(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path, damage: str

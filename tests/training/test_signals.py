@@ -24,7 +24,7 @@ def test_15_16_17_before_there_is_something_to_save_a_signal_ends_at_once(
     name: str, code: int
 ) -> None:
     with (
-        pytest.raises(InterruptedRunError, match=f"stopped by {name}, nothing was saved") as e,
+        pytest.raises(InterruptedRunError, match=f"stopped by {name}, nothing new was saved") as e,
         Signals().heard(),
     ):
         os.kill(os.getpid(), getattr(signal, name))

@@ -84,7 +84,7 @@ def compose(
     with ExitStack() as stack:
         if path is not None:
             if is_finished(path):
-                return load_run(path)
+                return load_run(path, settings.engine.device)
             if signals is None:
                 signals = stack.enter_context(Signals().heard())
             folder = stack.enter_context(RunFolder.open(path, 1, on_record))

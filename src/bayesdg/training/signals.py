@@ -56,7 +56,7 @@ class Signals:
         self.name = signal.Signals(number).name
         self.exit_code = CTRL_C if number == signal.SIGINT else PRE_EMPTED
         if self.requested or not self.can_wait:
-            raise self.error("nothing was saved" if not self.can_wait else "at once")
+            raise self.error("nothing new was saved" if not self.can_wait else "at once")
         self.requested = True
         if sys.stderr is not None:
             # Not through a buffered writer: it may be in the middle of a line just now.

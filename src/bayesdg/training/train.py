@@ -85,7 +85,8 @@ def train(
                 keeper = stack.enter_context(opened)
                 opened.begin(settings, task, contents(split.sources))
             if state is None or _is_done(engine, path):
-                return _evaluated(load_run(path), dataset, looking != "never" and engine.is_first)
+                done = load_run(path, str(engine.device))
+                return _evaluated(done, dataset, looking != "never" and engine.is_first)
         assert state is not None, "nothing is done before without a folder"
         if path is not None:
             keeper.resume(state)
