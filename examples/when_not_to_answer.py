@@ -4,7 +4,7 @@ import bayesdg as bd
 
 digits = bd.load_dataset("rotated-digits")
 settings = bd.preset("default", method="bil").replace(
-    {"model.backbone": "small-cnn", "training.steps": 300, "training.learning_rate": 3e-3}
+    {"model.backbone": "small-cnn", "training.steps": 300, "training.learning_rate": 1e-2}
 )
 run = bd.train(digits, settings)
 fit = run.calibrate(digits, temperature=True, risk=0.01)  # sees source validation alone

@@ -45,8 +45,8 @@ def test_released_is_as_the_code_does_it() -> None:
 
 def test_per_image_weights_divide_by_the_training_images() -> None:
     weights = preset("default").objective.weights(num_images=2000)
-    assert weights["kl_psi"] == pytest.approx(1 / 2000)
-    assert weights["kl_phi"] == pytest.approx(0.01 / 2000)
+    assert weights["kl_psi"] == pytest.approx(0.1 / 2000)
+    assert weights["kl_phi"] == pytest.approx(0.001 / 2000)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def released(method: str) -> Settings:
 
 
 def default(method: str) -> Settings:
-    """Ours: exact terms, a true ELBO for psi, a tempered one for phi, linear cost in draws."""
+    """Ours: exact terms, an ELBO with tempered KLs, linear cost in draws."""
     return settings_from({"method": method, "preset": "default"})
 
 
@@ -89,7 +89,7 @@ SMALL_IMAGES = {
     "model.backbone": "small-cnn",
     "episode.per_class": 4,
     "training.steps": 300,
-    "training.learning_rate": 3e-3,
+    "training.learning_rate": 1e-2,
     "training.evaluate_every": 50,
     "training.evaluate_target": "end",
     "engine.device": "cpu",

@@ -156,7 +156,7 @@ class ObjectiveSettings(Stage):
     """Which form each term has, and how much it weighs."""
 
     likelihood: Literal["elbo", "marginal"] = Field(
-        "marginal", description="mean of logs (eq. 11) or log of the mean over draws"
+        "elbo", description="mean of logs (eq. 11) or log of the mean over draws"
     )
     classifier_invariance: Literal["exact", "released"] = Field(
         "exact", description="eq. 7, or the released code's normalised Bernoulli form"
@@ -172,8 +172,8 @@ class ObjectiveSettings(Stage):
     kl_unit: Literal["one", "per-image"] = Field(
         "per-image", description="KL weights as they are, or divided by the training images"
     )
-    kl_psi: Weight = Field(1.0, description="weight of KL[q(psi) || p(psi)]")
-    kl_phi: Weight = Field(0.01, description="weight of KL[q(phi) || p(phi)], phi' included")
+    kl_psi: Weight = Field(0.1, description="weight of KL[q(psi) || p(psi)]")
+    kl_phi: Weight = Field(0.001, description="weight of KL[q(phi) || p(phi)], phi' included")
 
     def weights(self, num_images: int) -> dict[str, float]:
         """A weight for every term there can be, by the term's name."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from errno import EIO, ENOSPC
 from pathlib import Path
