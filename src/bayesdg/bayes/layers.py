@@ -81,8 +81,11 @@ class BayesLinear(nn.Module):
             mu = nn.Parameter(torch.empty(shape).uniform_(-0.1, 0.1))
             return mu, nn.Parameter(torch.empty(shape).uniform_(rho - 0.5, rho + 0.5))
 
+        self.bias_mu: nn.Parameter | None = None
+        self.bias_rho: nn.Parameter | None = None
         self.weight_mu, self.weight_rho = initial(out_features, in_features)
-        self.bias_mu, self.bias_rho = initial(out_features) if bias else (None, None)
+        if bias:
+            self.bias_mu, self.bias_rho = initial(out_features)
 
     @property
     def weight_sigma(self) -> Tensor:
