@@ -42,6 +42,18 @@ def test_15_a_second_signal_leaves_at_once(second: str, capsys: pytest.CaptureFi
             os.kill(os.getpid(), getattr(signal, second))
 
 
+@pytest.mark.parametrize("order", [("SIGUSR1", "SIGTERM"), ("SIGTERM", "SIGUSR1", "SIGUSR1")])
+def test_15_an_early_word_makes_nobody_leave_at_once(order: tuple[str, ...]) -> None:
+    """Slurm says SIGUSR1 long before its SIGTERM, and a scheduler may say both."""
+    with Signals().heard() as signals:
+        signals.can_wait = True
+        for name in order:
+            os.kill(os.getpid(), getattr(signal, name))
+        assert signals.requested
+        with pytest.raises(InterruptedRunError, match="stopped by SIGTERM, at once"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 def test_32_a_closed_terminal_stops_nothing(
     tiny_dataset: DomainDataset, tiny_settings: MakeSettings, tmp_path: Path

@@ -31,6 +31,7 @@ class Signals:
     def __init__(self) -> None:
         self.requested = False
         self.can_wait = False
+        self._num_hasty = 0
         self.name = "a signal to another process"
         self.exit_code = PRE_EMPTED
 
@@ -55,8 +56,13 @@ class Signals:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(number).name
         self.exit_code = CTRL_C if number == signal.SIGINT else PRE_EMPTED
-        if self.requested or not self.can_wait:
+        # SIGUSR1 comes early and leaves time: beside it, a single SIGTERM is no second wish.
+        is_early = self.name == "SIGUSR1"
+        self._num_hasty += not is_early
+        if not self.can_wait or (self._num_hasty > 1 and not is_early):
             raise self.error("nothing new was saved" if not self.can_wait else "at once")
+        if self.requested:
+            return
         self.requested = True
         if sys.stderr is not None:
             # Not through a buffered writer: it may be in the middle of a line just now.
