@@ -245,8 +245,8 @@ def test_a_job_that_is_killed_does_not_speak_with_the_words_of_an_earlier_start(
     assert failure.why == "killed, perhaps by the system for lack of memory"
 
 
-@pytest.mark.parametrize("code", [2, 3, 4, 6])
-def test_what_would_fail_again_is_not_tried_again(
+@pytest.mark.parametrize("code", [2, 3, 4, 6, 130])
+def test_what_would_fail_again_or_was_cancelled_is_not_tried_again(
     code: int, pacs: Path, tmp_path: Path, finishes: Callable[[str], None]
 ) -> None:
     one, _ = jobs_of(small(pacs))

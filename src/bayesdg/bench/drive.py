@@ -19,12 +19,13 @@ from bayesdg.bench.jobs import Job
 from bayesdg.errors import BayesdgError, FolderInUseError
 from bayesdg.training.about import now
 from bayesdg.training.launch import last_words
-from bayesdg.training.signals import PRE_EMPTED, Signals
+from bayesdg.training.signals import CTRL_C, PRE_EMPTED, Signals
 
 PERIOD = 0.2  # seconds between two looks
 LOOK_AGAIN = 30.0  # seconds until a run that another process had is tried again
-# Usage, data, numbers, a damaged folder: the same again would end the same way.
-HOPELESS = (2, 3, 4, 6)
+# Usage, data, numbers, a damaged folder: the same again would end the same way. What somebody has
+# cancelled is not begun again behind their back.
+HOPELESS = (2, 3, 4, 6, CTRL_C)
 BEGIN = "# begun "
 
 
@@ -187,6 +188,8 @@ def _begun_log(folder: Path, job: Job) -> Path:
 
 def _why(log: Path, code: int) -> str:
     """The last line a job printed, or how it ended if it printed none."""
+    if code == CTRL_C:
+        return "it was cancelled"
     words = last_words(log)
     if words and not words.startswith(BEGIN):
         return words.removeprefix("bayesdg: ")

@@ -16,8 +16,11 @@ from typing import Self
 
 from bayesdg.bench.work import command
 from bayesdg.training.launch import tied
+from bayesdg.training.signals import PRE_EMPTED
 
 PERIOD = 0.2
+# What asks the job to leave; before it can listen, it is ended by that. SIGUSR2 is submitit's.
+ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass
@@ -65,12 +68,13 @@ class Supervised:
             except KeyboardInterrupt:
                 self.leave()
         self.pid = None
-        return process.returncode
+        return PRE_EMPTED if -process.returncode in ASKING else process.returncode
 
     def leave(self) -> None:
         """Ask the job to save and leave, and wait until it has; also from a signal handler."""
         if self.pid is not None:
             with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(self.pid, signal.SIGTERM)
+                # A cluster may have sent SIGTERM to all there is, and twice would be at once.
+                os.kill(self.pid, signal.SIGUSR1)
                 # Not through Popen, whose lock the code that was interrupted may hold.
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)

@@ -9,6 +9,7 @@ exit code says how it went (errors.py). Every engine runs this command.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from errno import ENOSPC
@@ -54,6 +55,9 @@ def command(folder: Path, name: str, root: Path | None) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """The program; returns its exit code."""
+    if hasattr(signal, "SIGUSR2"):
+        # Slurm tells all processes of a job about its limit; submitit hears it and then asks us.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     folder, name, root = Path(arguments[0]), arguments[1], [*map(Path, arguments[2:]), None][0]
     try:
         job = read_job(folder, name)

@@ -101,7 +101,7 @@ def bench(
     ] = 0.0,
     partition: Annotated[str | None, typer.Option(help="Of Slurm.", rich_help_panel=WHERE)] = None,
     hours: Annotated[
-        float, typer.Option(min=0.01, help="Slurm's limit per start.", rich_help_panel=WHERE)
+        float, typer.Option(min=0.1, help="Slurm's limit per start.", rich_help_panel=WHERE)
     ] = 12.0,
 ) -> None:
     """Run an experiment of the paper, or one of yours; the same command again goes on with it."""
