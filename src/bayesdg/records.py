@@ -84,6 +84,7 @@ class StepRecord:
         target_test: Metrics on the targets' test images, if somebody asked to watch; they decide
             nothing.
         target_val: Likewise on the targets' validation images.
+        source_test: Likewise on test images of sources that have some of their own.
     """
 
     step: int
@@ -101,6 +102,7 @@ class StepRecord:
     best: bool = False
     target_test: Metrics | None = None
     target_val: Metrics | None = None
+    source_test: Metrics | None = None
 
     @property
     def val_accuracy(self) -> float | None:

@@ -98,7 +98,7 @@ def test_every_plan_runs_in_miniature(name: str, pacs: Path, shared: Path) -> No
 
 def test_the_rotated_plan_tests_angles_it_trained_on_and_others(tmp_path: Path) -> None:
     plan = miniature(PLANS["rotated"], "rotated-digits", methods=["a"])
-    (job,) = begun(tmp_path, plan)
+    (job,) = begun(tmp_path, plan, "rotated")
     assert drive(tmp_path, [job], Here(tmp_path)).failures == []
     records = read_records(job_path(tmp_path, job) / "records.jsonl")
     tested = {
@@ -108,6 +108,18 @@ def test_the_rotated_plan_tests_angles_it_trained_on_and_others(tmp_path: Path) 
     }
     sources = {(str(angle), "source") for angle in (15, 30, 45, 60, 75)}
     assert tested == sources | {("0", "target"), ("90", "target")}
+    # Every rule has its figures for both, whichever step it chooses; where it is the one whose
+    # weights were kept, what was seen along the way is what the test at the end says.
+    for rule in ("source-val", "last", "oracle", "released-code"):
+        (table,), _ = tables_of(tmp_path, "rotated", rule)
+        assert [c.target for c in table.columns] == ["in-distribution", "mean"]
+        assert len(table.cells) == 2, table.missing
+    results = [r for r in records if isinstance(r, ResultRecord) and r.role == "source"]
+    (chosen,) = [r for r in records if isinstance(r, StepRecord) and r.step == results[0].step]
+    assert chosen.source_test is not None
+    for result in results:
+        seen = chosen.source_test[result.domain]["accuracy"]
+        assert seen == pytest.approx(result.metrics["accuracy"])
 
 
 def test_settings_are_chosen_by_runs_that_leave_each_source_out(pacs: Path, tmp_path: Path) -> None:

@@ -172,19 +172,39 @@ def test_watching_the_target_changes_nothing_but_the_record(
     looks = [r for r in records if r.source_val is not None]
     assert len(looks) == 4
     assert all(set(r.target_test or {}) == {"far"} == set(r.target_val or {}) for r in looks)
+    sources = tiny_dataset.split().sources
+    assert all(set(r.source_test or {}) == set(sources) for r in looks)
+    assert all(r.source_test is None for r in blind_records)
     far = tiny_dataset.domains["far"]
     wrong = {
         part: ImageSet(images.images, (images.labels + 1) % 3)
         for part, images in {"val": far.val, "test": far.test}.items()
     }
-    worse = replace(far, **wrong)
-    other = replace(tiny_dataset, domains={**tiny_dataset.domains, "far": worse})
+    worse = {"far": replace(far, **wrong)}
+    for name, source in sources.items():
+        test = ImageSet(source.test.images, (source.test.labels + 1) % 3)
+        worse[name] = replace(source, test=test)
+    other = replace(tiny_dataset, domains={**tiny_dataset.domains, **worse})
     mistaken, wrong_records = fitted(other, watching)
     assert same_bits(blind, mistaken)
     assert [r.best for r in wrong_records] == [r.best for r in records]
     assert [r.source_val for r in wrong_records] == [r.source_val for r in records]
     assert [r.target_test for r in wrong_records] != [r.target_test for r in records]
     assert [r.target_val for r in wrong_records] != [r.target_val for r in records]
+    assert [r.source_test for r in wrong_records] != [r.source_test for r in records]
+
+
+def test_sources_are_watched_only_by_test_images_that_are_in_no_other_part(
+    tiny_dataset: DomainDataset, tiny_settings: MakeSettings
+) -> None:
+    """As on PACS, where a source's test images are all it has, those it is trained on as well."""
+    domains = {
+        name: replace(domain, held_out_test=False) for name, domain in tiny_dataset.domains.items()
+    }
+    settings = tiny_settings("erm", {"training.evaluate_target": "along"})
+    _, records = fitted(replace(tiny_dataset, domains=domains), settings)
+    assert all(r.source_test is None for r in records)
+    assert any(r.target_test is not None for r in records)
 
 
 def test_only_images_of_classes_that_were_trained_on_are_watched(

@@ -108,6 +108,7 @@ def read_under(run: StoredRun, rule: Rule, statistics: str = TRAINED) -> Reading
     }
     if statistics == TRAINED:
         domains["target"] = domains["target"] or step.target_test or {}
+        domains["source"] = domains["source"] or step.source_test or {}
         domains["val"] = step.source_val or {}
     asked = run.settings.prediction.draws if run.settings.row.is_bayesian else 0
     tests = _tests(run, step, tested, with_times=statistics == TRAINED)

@@ -33,6 +33,7 @@ class Judge:
         leave: Whether to cut a look short.
         watched: Test images of the targets, for who wants to watch them.
         watched_val: Likewise their validation images.
+        watched_sources: Likewise the sources' own test images.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Judge:
         leave: Callable[[], bool] = lambda: False,
         watched: Mapping[str, ImageSet] | None = None,
         watched_val: Mapping[str, ImageSet] | None = None,
+        watched_sources: Mapping[str, ImageSet] | None = None,
     ) -> None:
         self.val = val
         self.draws = draws
@@ -50,26 +52,29 @@ class Judge:
         self.leave = leave
         self.watched = watched or {}
         self.watched_val = watched_val or {}
+        self.watched_sources = watched_sources or {}
         self._num_classes = max(int(images.labels.max()) + 1 for images in val.values())
 
     def look(self, state: TrainingState, record: StepRecord) -> None:
         """Judge the weights and complete the record of the step; nothing if it was cut short."""
         progress, learner = state.progress, state.judged
-        found, watched, watched_val = (
+        found, *watched = (
             validate(learner, images, self.draws, self.leave)
-            for images in (self.val, self.watched, self.watched_val)
+            for images in (self.val, self.watched, self.watched_val, self.watched_sources)
         )
-        progress.cut_short = found is None or watched is None or watched_val is None
-        if found is None or watched is None or watched_val is None:
+        progress.cut_short = found is None or None in watched
+        if found is None or None in watched:
             self.keeper.record(record)
             return
+        target_test, target_val, source_test = (metrics or None for metrics in watched)
         accuracy = mean_accuracy(found)
         judged = replace(
             record,
             source_val=found,
             best=state.consider(accuracy),
-            target_test=watched or None,
-            target_val=watched_val or None,
+            target_test=target_test,
+            target_val=target_val,
+            source_test=source_test,
             health=learner.health(),
         )
         self.keeper.record(judged)

@@ -37,6 +37,7 @@ def scalars(record: StepRecord) -> dict[str, float]:
         "val": record.source_val,
         "target": record.target_test,
         "target_val": record.target_val,
+        "source_test": record.source_test,
     }
     for part, metrics in looks.items():
         for domain, values in (metrics or {}).items():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from bayesdg.data import DomainDataset, ImageSet, Split
+from bayesdg.data import Domain, DomainDataset, ImageSet, Split
 from bayesdg.data.contents import contents
 from bayesdg.data.known import expanded
 from bayesdg.errors import UsageError
@@ -95,13 +95,16 @@ def train(
         if settings.engine.tensorboard and path is not None and engine.is_first:
             keeper.watch = stack.enter_context(mirrored(keeper.watch, path, state.progress.step))
         keeper.start(_start_record(engine, settings, state.progress.step))
+        watch = looking == "along"
+        held_out = {name: d for name, d in split.sources.items() if d.held_out_test}
         judge = Judge(
             {name: domain.val for name, domain in split.sources.items()},
             settings.prediction.draws,
             keeper,
             leave=lambda: signals.requested,
-            watched=_watched(split, "test", task) if looking == "along" else {},
-            watched_val=_watched(split, "val", task) if looking == "along" else {},
+            watched=_watched(split.targets, "test", task) if watch else {},
+            watched_val=_watched(split.targets, "val", task) if watch else {},
+            watched_sources=_watched(held_out, "test", task) if watch else {},
         )
         with torch.random.fork_rng([engine.device] if engine.device.type == "cuda" else []):
             try:
@@ -155,9 +158,11 @@ def _task(dataset: DomainDataset, split: Split) -> Task:
     )
 
 
-def _watched(split: Split, part: Literal["val", "test"], task: Task) -> dict[str, ImageSet]:
-    """What is looked at along the way: a part of each target, if there are images in it."""
-    parts: dict[str, ImageSet] = {name: getattr(d, part) for name, d in split.targets.items()}
+def _watched(
+    domains: Mapping[str, Domain], part: Literal["val", "test"], task: Task
+) -> dict[str, ImageSet]:
+    """What is looked at along the way: a part of each domain, if there are images in it."""
+    parts: dict[str, ImageSet] = {name: getattr(d, part) for name, d in domains.items()}
     known = {name: images.of_classes(task.known_classes) for name, images in parts.items()}
     return {name: images for name, images in known.items() if len(images)}
 
