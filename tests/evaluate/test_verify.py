@@ -82,6 +82,41 @@ def test_a_detection_that_was_altered_is_found(run: Path) -> None:
     assert "recorded 0.123" in problem
 
 
+@pytest.mark.parametrize("kind", ["result", "detection"])
+def test_a_record_that_was_taken_away_is_found(run: Path, kind: str) -> None:
+    lines = (run / RECORDS).read_text().splitlines()
+    place = max(i for i, line in enumerate(lines) if json.loads(line)["kind"] == kind)
+    gone = json.loads(lines.pop(place))
+    (run / RECORDS).write_text("".join(f"{line}\n" for line in lines))
+    (problem,) = verify(read_run(run)).problems
+    assert problem.startswith(f"{gone['domain']}, ")
+    assert problem.endswith("the predictions have it, and no record, 0 draws")
+
+
+def test_a_figure_that_was_taken_away_is_found(run: Path) -> None:
+    change(run, "result", lambda record: record["metrics"].pop("ece"))
+    (problem,) = verify(read_run(run)).problems
+    assert problem == "ece of far, target, test: no record, as others have, 0 draws"
+
+
+def test_all_records_taken_away_are_found(run: Path) -> None:
+    lines = (run / RECORDS).read_text().splitlines()
+    left = [line for line in lines if json.loads(line)["kind"] not in ("result", "detection")]
+    (run / RECORDS).write_text("".join(f"{line}\n" for line in left))
+    problems = verify(read_run(run)).problems
+    assert {text.rpartition(", ")[2] for text in problems} == {"0 draws", "4 draws"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", 7), ("step", 1), ("method", "erm"), ("dataset", "pacs"), ("preset", "paper")],
+)
+def test_a_record_of_another_run_is_found(run: Path, name: str, value: object) -> None:
+    change(run, "result", lambda record: record.update({name: value}))
+    (problem,) = verify(read_run(run)).problems
+    assert problem.startswith(f"{name} of far, target, test: recorded {value!r}, the run's ")
+
+
 def test_a_prediction_that_was_altered_is_found(run: Path) -> None:
     path = predictions_path(run, 4)
     part = next(p for p in read_predictions(path) if p.key.domain == "far")
@@ -147,8 +182,10 @@ def test_figures_with_other_statistics_are_recomputed_from_predictions_of_their_
 def test_a_figure_that_predictions_do_not_have_is_named(run: Path) -> None:
     change(run, "result", lambda record: record.update(domain="moon"))
     problems = verify(read_run(run)).problems
-    assert all("moon" in text and "do not have it" in text for text in problems)
-    assert problems
+    left_out, *others = problems
+    assert left_out == "far, target, test: the predictions have it, and no record, 0 draws"
+    assert all("moon" in text and "do not have it" in text for text in others)
+    assert others
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "text"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -115,8 +115,15 @@ def read_predictions(path: Path) -> list[PredictedPart]:
 
 def stored_draws(run: Path) -> list[int]:
     """For which numbers of draws there are ordinary predictions."""
-    found = (path.stem.removeprefix("draws-") for path in _files(run))
-    return sorted(int(number) for number in found if number.isdecimal())
+    return sorted(draws for draws, statistics in stored_kinds(run) if statistics == TRAINED)
+
+
+def stored_kinds(run: Path) -> Iterator[tuple[int, str]]:
+    """Numbers of draws and statistics of batch norm that there are predictions of."""
+    for path in _files(run):
+        draws, _, statistics = path.stem.removeprefix("draws-").partition("-")
+        if draws.isdecimal():
+            yield int(draws), statistics or TRAINED
 
 
 def _files(run: Path) -> Iterable[Path]:

@@ -11,7 +11,7 @@ import numpy as np
 from bayesdg.errors import BayesdgError, StoredRunError
 from bayesdg.evaluate.recalibration import FILE, Recalibration, read_recalibration
 from bayesdg.evaluate.scoring import detections, part_metrics
-from bayesdg.evaluate.stored import PredictedPart, predictions_path, read_predictions
+from bayesdg.evaluate.stored import PredictedPart, predictions_path, read_predictions, stored_kinds
 from bayesdg.records import TRAINED, DetectionRecord, ResultRecord
 from bayesdg.stored_runs import StoredRun
 
@@ -29,7 +29,8 @@ class Verdict:
     Attributes:
         num_exact: Figures that are the same to the last bit.
         num_rounded: Figures that differ by no more than rounding in single precision.
-        problems: Figures that differ, and predictions that are not there or damaged, a line each.
+        problems: Figures that differ or were left out, records that are of another run, and
+            predictions that are not there or damaged, a line each.
     """
 
     num_exact: int
@@ -44,14 +45,15 @@ def verify(run: StoredRun) -> Verdict:
     """
     reported = [r for r in run.records if isinstance(r, ResultRecord | DetectionRecord)]
     num_exact = num_rounded = 0
-    problems: list[str] = []
+    problems = _of_another_run(run, reported)
     fit = None
     try:
         if any(isinstance(record, ResultRecord) and record.recalibrated for record in reported):
             fit = read_recalibration(run.path)
     except BayesdgError as error:
         problems.append(str(error))
-    for draws, statistics in sorted({(record.draws, record.statistics) for record in reported}):
+    kinds = {(record.draws, record.statistics) for record in reported}
+    for draws, statistics in sorted(kinds | set(stored_kinds(run.path))):
         records = [r for r in reported if (r.draws, r.statistics) == (draws, statistics)]
         path = predictions_path(run.path, draws, statistics)
         how = f"{draws} draws" + (f", {statistics} statistics" if statistics != TRAINED else "")
@@ -64,6 +66,7 @@ def verify(run: StoredRun) -> Verdict:
         except BayesdgError as error:
             problems.append(f"{error}: {_count(records)} not verified")
             continue
+        problems += [f"{text}, {how}" for text in _left_out(records, found)]
         after: list[str] = []
         for name, was, now in _pairs(records, found):
             if now is not None and was == now:
@@ -111,6 +114,50 @@ def _pairs(
         about = _about(record)
         for name, value in _figures(record).items():
             yield f"{name} of {', '.join(about)}", value, found.get(about, {}).get(name)
+
+
+def _of_another_run(run: StoredRun, records: Sequence[Reported]) -> list[str]:
+    """What records say of the run itself and the run does not."""
+    kept = [step.step for step in run.steps if step.best]
+    ours: dict[str, object] = {
+        "dataset": run.task.dataset,
+        "method": run.settings.method,
+        "preset": run.settings.preset,
+        "seed": run.settings.seed,
+    }
+    if kept:
+        ours["step"] = kept[-1]
+    told: dict[str, None] = {}
+    for record in records:
+        for name, value in ours.items():
+            if getattr(record, name) != value:
+                where = ", ".join(_about(record))
+                told[
+                    f"{name} of {where}: recorded {getattr(record, name)!r}, the run's {value!r}"
+                ] = None
+    return list(told)
+
+
+def _left_out(
+    records: Sequence[Reported], found: Mapping[tuple[str, ...], Mapping[str, float]]
+) -> Iterator[str]:
+    """What predictions give and nobody reported: without its worst domain a run looks better.
+
+    A score or a metric that no record has is of a later version than the run.
+    """
+    there = {_about(record) for record in records}
+    scores = {record.score for record in records if isinstance(record, DetectionRecord)}
+    for about in found:
+        is_result = about[1] in ("source", "target")
+        if about not in there and (is_result or about[2] in scores):
+            yield f"{', '.join(about)}: the predictions have it, and no record"
+    for kind in (ResultRecord, DetectionRecord):
+        alike = [record for record in records if isinstance(record, kind)]
+        names = {name for record in alike for name in record.metrics}
+        for record in alike:
+            for name in sorted(names - record.metrics.keys()):
+                if name in found.get(_about(record), {}):
+                    yield f"{name} of {', '.join(_about(record))}: no record, as others have"
 
 
 def _about(record: Reported) -> tuple[str, ...]:
