@@ -302,6 +302,14 @@ def test_variants_of_two_data_sets_have_a_table_each(tmp_path: Path) -> None:
     ]
 
 
+def test_variants_whose_names_are_words_stand_in_one_table(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", "j")
+    names = ["no prior", "with a prior", "wide"]
+    plan_json(tmp_path, [job(run.path.name, method="j", variant=name) for name in names])
+    table = only(tables_of(tmp_path))
+    assert [column.label for column in table.columns] == names
+
+
 def test_the_papers_optimum_stands_below_its_curve(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "j")
     variants = ["lambda_phi 1", "lambda_psi 100", "pi 0.5"]
@@ -382,6 +390,29 @@ def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:
     printed = {(line.what, c.metric): p for (line, c), p in table.printed.items()}
     assert printed["product 20", "extra_multiply_adds"].mean == 138.77
     assert table.missing == ("j paired 20: not measured",)
+
+
+def test_costs_on_two_data_sets_have_a_table_each(tmp_path: Path) -> None:
+    """More classes take more parameters."""
+    jobs = []
+    for dataset, num in (("pacs", 1_060_000), ("office-home", 2_000_000)):
+        for method, layers in (("c", 0), ("j", num)):
+            name = f"{dataset}-{method}"
+            found = {"layers": bool(layers), "parameters": 11_000_000 + layers}
+            (tmp_path / "costs" / name).mkdir(parents=True)
+            (tmp_path / "costs" / name / "cost.json").write_text(json.dumps(found))
+            jobs.append(job(name, method=method, dataset=dataset, measures="cost"))
+    plan_json(tmp_path, jobs, "cost")
+    extra = [
+        (table.title, cell.mean)
+        for table in tables_of(tmp_path)[0]
+        for (line, column), cell in table.cells.items()
+        if line.method == "j" and column.metric == "extra_parameters"
+    ]
+    assert extra == [
+        ("cost, pacs, one training step", pytest.approx(1.06)),
+        ("cost, office-home, one training step", pytest.approx(2.0)),
+    ]
 
 
 def test_folders_that_cannot_be_read_are_named_and_the_others_shown(tmp_path: Path) -> None:

@@ -113,7 +113,10 @@ def _tables(
         entries, winners = _with_chosen_settings(entries, choices, readings)
     name = layout_of(entries, asked)
     if name == "cost":  # which a step of training has, whatever is evaluated with
-        return [cost_table(folder, plan, entries)] if statistics == TRAINED else []
+        by_dataset: dict[str, list[Entry]] = defaultdict(list)
+        for entry in entries if statistics == TRAINED else ():
+            by_dataset[entry.dataset].append(entry)
+        return [cost_table(folder, plan, those) for those in by_dataset.values()]
     layout = LAYOUTS[name]
     shown = asked or METRICS.get(name, ("accuracy",))
     if len(shown) > 1 and name not in ("metrics", "draws"):

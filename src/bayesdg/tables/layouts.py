@@ -111,8 +111,13 @@ def _by_metric(point: Point) -> str:
 
 
 def _by_setting(point: Point) -> str:
-    """A variant is called by its setting and the value, such as 'pi 0.5'."""
-    return point.entries[0].variant.rpartition(" ")[0]
+    """Of a variant that is called by its setting and the value, such as 'pi 0.5': the setting."""
+    setting, _, value = point.entries[0].variant.rpartition(" ")
+    try:
+        float(value)
+    except ValueError:
+        return ""  # a name of words: all of those stand in one table
+    return setting
 
 
 @dataclass(frozen=True)
