@@ -1,5 +1,7 @@
+import errno
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from bayesdg.records import (
     results_of,
     to_line,
     write_records,
+    write_text,
 )
 
 STEP = StepRecord(
@@ -115,3 +118,18 @@ def test_a_step_that_an_older_version_wrote_is_read() -> None:
     (step,) = (r for r in read_records(fixture) if isinstance(r, StepRecord))
     assert step.val_accuracy == pytest.approx(1 / 3)
     assert step.target_val is None
+
+
+def test_what_could_not_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "plan.json"
+    path.write_text("before")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(path, "after")
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]

@@ -75,6 +75,16 @@ def test_an_unknown_run_and_a_later_format_are_told(tmp_path: Path) -> None:
         read_plans(tmp_path)
 
 
+@pytest.mark.parametrize("plans", ['{"pacs": 3}', '{"pacs": {"jobs": [1]}}', '{"pacs": {}}'])
+def test_a_damaged_plan_is_told_and_left_as_it_is(plans: str, tmp_path: Path) -> None:
+    text = f'{{"format": 1, "plans": {plans}}}'
+    (tmp_path / PLAN).write_text(text)
+    plan = narrowed(PLANS["pacs"], {}, seeds=[0])
+    with pytest.raises(StoredRunError, match=r"plan\.json is damaged: .*; bring it back"):
+        write_plan(tmp_path, "pacs", plan, jobs_of(plan))
+    assert (tmp_path / PLAN).read_text() == text
+
+
 def test_the_last_step_is_read_from_the_end_of_any_record(tmp_path: Path) -> None:
     job = jobs_of(PLANS["pacs"])[0]
     path = job_path(tmp_path, job)

@@ -105,6 +105,7 @@ def write_plan(folder: Path, name: str, plan: Plan, jobs: Sequence[Job]) -> list
 
 
 def _added(folder: Path, name: str, plan: Plan, jobs: Sequence[Job]) -> list[str]:
+    planned_jobs(folder)  # what is damaged is told, and stays as it is
     content = read_plans(folder)
     before = content["plans"].get(name, {}).get("jobs", [])
     now = [to_json(job) for job in jobs]
@@ -144,8 +145,10 @@ def planned_jobs(folder: Path) -> dict[str, list[Job]]:
     plans = read_plans(folder)["plans"]
     try:
         return {name: [from_json(job) for job in plan["jobs"]] for name, plan in plans.items()}
-    except (KeyError, TypeError, UsageError) as error:
-        raise StoredRunError(f"{folder / PLAN} is damaged: {error}") from None
+    except (AttributeError, KeyError, TypeError, UsageError) as error:
+        raise StoredRunError(
+            f"{folder / PLAN} is damaged: {error}; bring it back, or begin anew in another folder"
+        ) from None
 
 
 def to_json(job: Job) -> dict[str, Any]:
