@@ -24,6 +24,12 @@ def test_a_domain_that_is_left_out_is_no_target() -> None:
     assert [job.targets for job in jobs_of(plan)] == [("art_painting",), ("cartoon",), ("sketch",)]
 
 
+def test_the_same_domains_in_another_order_are_one_group() -> None:
+    wanted = [("photo", "sketch"), ("sketch", "photo"), ("photo", "photo"), ("photo",)]
+    plan = narrowed(PLANS["pacs"], {}, targets=wanted, methods=["a"], seeds=[0])
+    assert [job.targets for job in jobs_of(plan)] == [("photo", "sketch"), ("photo",)]
+
+
 def test_rotated_sets_have_two_targets_together() -> None:
     plan = Plan("", methods=("a",), datasets=("rotated-mnist",), seeds=(0,))
     assert [job.targets for job in jobs_of(plan)] == [("0", "90")]

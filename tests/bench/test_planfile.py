@@ -52,10 +52,24 @@ def test_every_plan_of_ours_could_be_written_as_a_file(name: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("methods = 'j'\n", "methods: "),
+        ("methods = 'j'\n", "methods is 'j'; wanted a list"),
         ("method = ['j']\n", "unknown entry 'method'; did you mean 'methods'?"),
-        ("about = 'x'\n", "methods: Field required"),
+        ("about = 'x'\n", "methods is missing; wanted a list"),
         ("methods = []\n", "methods is empty; wanted at least one"),
+        ("methods = ['j']\nseeds = 3\n", "seeds is 3; wanted a list"),
+        (
+            "methods = ['j']\n[settings]\nseed = 3\n",
+            "seed is set to 3, but a plan has it in its seeds",
+        ),
+        ("methods = ['j']\n[variants.x]\nmethod = 'a'\n", "a plan has it in its methods"),
+        (
+            "methods = ['j']\ndatasets = ['rotated-digits']\ntargets = ['0+15+30+45+60+75+90']\n",
+            "leave at least one to train on",
+        ),
+        (
+            "methods = ['j']\ntargets = ['photo']\n[settings]\ndata.exclude = ['photo']\n",
+            "photo of pacs is a target and in data.exclude as well",
+        ),
         ("methods = ['j']\nseeds = ['a']\n", "seeds.0: "),
         ("methods = ['j']\ntest_draws = [-3]\n", "test_draws holds -3; wanted 0 or more"),
         ("methods = ['j']\nseeds = [-1]\n", "seed: Input should be greater"),

@@ -16,6 +16,9 @@ from bayesdg.presets import preset, small_images
 from bayesdg.settings import Settings
 from bayesdg.training.about import run_name
 
+# Settings that a plan has in an entry of its own: set beside it, they would be taken for another's.
+ENTRIES = {"method": "methods", "seed": "seeds", "preset": "preset"}
+
 
 @dataclass(frozen=True)
 class Job:
@@ -63,6 +66,13 @@ def jobs_of(plan: Plan) -> list[Job]:
 
     A run that is wanted twice, as where two variants meet, is listed under both variants.
     """
+    for values in (plan.settings, *plan.variants.values()):
+        for name, entry in ENTRIES.items():
+            if name in values:
+                raise UsageError(
+                    f"{name} is set to {values[name]!r}, but a plan has it in its {entry}; say it "
+                    f"there, or with --{entry}"
+                )
     told = {name: value for name, value in plan.settings.items() if name == "data.exclude"}
     gone = Settings().replace(told).data.exclude
     groups = {name: _targets_of(name, plan.targets, gone) for name in plan.datasets}
@@ -203,13 +213,24 @@ def domains_of(dataset: str) -> tuple[str, ...]:
 def _targets_of(
     dataset: str, wanted: tuple[tuple[str, ...], ...], gone: Sequence[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Groups of domains that are unseen together; where none is named, each that is not `gone`."""
+    """Groups of domains that are unseen together; where none is named, each that is not `gone`.
+
+    The same domains in another order are the same group.
+    """
     domains = domains_of(dataset)
+    groups: dict[frozenset[str], tuple[str, ...]] = {}
     for group in wanted:
         for name in group:
             choose("domain", name, dict.fromkeys(domains), where=dataset)
+            if name in gone:
+                raise UsageError(f"{name} of {dataset} is a target and in data.exclude as well")
+        if set(domains) <= {*group, *gone}:
+            raise UsageError(
+                f"all domains of {dataset} are targets or excluded; leave at least one to train on"
+            )
+        groups.setdefault(frozenset(group), tuple(dict.fromkeys(group)))
     if wanted:
-        return wanted
+        return tuple(groups.values())
     if dataset in KNOWN and not KNOWN[dataset].domains:
         return (tuple(map(str, TARGET_ANGLES)),)
     return tuple((name,) for name in domains if name not in gone)

@@ -76,6 +76,11 @@ def _plan(parsed: object) -> Plan:
     for name in ("settings", "variants"):
         if not isinstance(values.get(name, {}), Mapping):
             raise ValueError(f"{name} is {values[name]!r}; wanted a table")
+    if "methods" not in values:
+        raise ValueError("methods is missing; wanted a list of them, see bayesdg methods")
+    for name in ("methods", "datasets", "seeds", "test_draws"):
+        if name in values:
+            values[name] = _list(values, name)
     if "targets" in values:
         values["targets"] = [group(str(text)) for text in _list(values, "targets")]
     if "settings" in values:
