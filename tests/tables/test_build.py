@@ -11,6 +11,7 @@ import pytest
 from bayesdg.errors import StoredRunError, UsageError
 from bayesdg.records import DetectionRecord, ResultRecord, write_records
 from bayesdg.tables.build import tables_of
+from bayesdg.tables.formats import as_json
 from bayesdg.tables.grid import footnotes
 from bayesdg.tables.table import Table
 from run_folders import PACS, step_record, write_run
@@ -224,6 +225,21 @@ def test_several_metrics_are_columns(tmp_path: Path) -> None:
         ("erm", "domain AUROC % by density"): (0.9, 0.0, 2),
     }
     assert {column.target for column in table.columns} == {"mean"}
+
+
+def test_several_metrics_may_show_each_unseen_domain(tmp_path: Path) -> None:
+    """A table per metric is the table of that metric; in JSON a cell each, means among them."""
+    losses = {"photo": 1.0, "sketch": 3.0}
+    for domain, nll in losses.items():
+        for seed in (0, 1):
+            metrics = {"accuracy": 0.5 + 0.1 * seed, "nll": nll}
+            write_run(tmp_path, seed=seed, targets=(domain,), target=metrics)
+    found, _ = tables_of(tmp_path, metrics=["accuracy", "nll"], each_target=True)
+    assert [figures(table) for table in found] == [
+        figures(only(tables_of(tmp_path, metrics=[metric]))) for metric in ("accuracy", "nll")
+    ]
+    cells = [(c["target"], c["metric"], c["mean"]) for c in json.loads(as_json(found))]
+    assert cells[3:] == [("photo", "nll", 1.0), ("sketch", "nll", 3.0), ("mean", "nll", 2.0)]
 
 
 def plan_json(folder: Path, jobs: list[dict[str, object]], name: str = "mine") -> None:

@@ -35,6 +35,9 @@ def table(
         list[str] | None,
         typer.Option(help="accuracy, nll, ece, aurc, domain_auroc, ...; several make columns."),
     ] = None,
+    each_target: Annotated[
+        bool, typer.Option("--each-target", help="Several metrics: a table each, with all domains.")
+    ] = False,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Only runs with this setting; repeatable."),
@@ -52,7 +55,7 @@ def table(
 
     written = choose("format", format_, formats.FORMATS)
     keep = _wanted(where or [])
-    tables, notes = tables_of(folder, plan, selection, metric or (), keep, statistics)
+    tables, notes = tables_of(folder, plan, selection, metric or (), keep, statistics, each_target)
     for note in notes:
         messages.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     if out is not None:

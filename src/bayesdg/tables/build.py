@@ -30,6 +30,7 @@ def tables_of(
     metrics: Sequence[str] = (),
     keep: Callable[[StoredRun], bool] = lambda run: True,
     statistics: str = TRAINED,
+    each_target: bool = False,
 ) -> tuple[list[Table], list[str]]:
     """Every table that the runs in a folder make, and what a person should know of the others.
 
@@ -40,6 +41,8 @@ def tables_of(
         metrics: What is shown; the plan's own without.
         keep: Which runs count.
         statistics: Of batch norm; a table has figures made with these and with no others.
+        each_target: Whether several metrics make a table each, with every unseen domain, instead of
+            one table of means over them.
     """
     choose("selection", selection, RULES)
     choose("statistics", statistics, STATISTICS)
@@ -53,16 +56,18 @@ def tables_of(
             choose("plan", plan, paper())
         plans = {plan or "": found_entries(runs)}
     choices = leave_one_source_out(runs) if RULES[selection].over_runs else []
+    groups = [(metric,) for metric in metrics] if each_target and metrics else [metrics]
     tables = [
         table
         for name, entries in plans.items()
+        for shown in groups
         for table in _tables(
             folder,
             name,
             [e for e in entries if not e.inner],
             choices,
             selection,
-            metrics,
+            shown,
             statistics,
         )
     ]
