@@ -326,7 +326,7 @@ def test_a_signal_in_the_middle_leaves_the_earlier_table_and_no_litter(
     monkeypatch.setattr(predicting.Tally, "add", add)
     found, _, err = bayesdg("predict", run, zoo, "--batch-size", 8, "--out", table)
     assert found == code
-    assert err == f"bayesdg: stopped by {signal.Signals(number).name}, nothing was saved\n"
+    assert err == f"bayesdg: stopped by {signal.Signals(number).name}, nothing new was saved\n"
     assert written == [9, 17]
     assert [path.name for path in table.parent.iterdir()] == ["table.csv"]
     assert table.read_text() == "before"
